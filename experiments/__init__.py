@@ -1,1 +1,1 @@
-"""The paper's experiments: one file per figure, with its sweeps, figures and claims."""
+"""The paper's experiments, and those beyond it: their sweeps, figures and claims."""

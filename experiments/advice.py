@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.logs.files import Table
-from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
 from exaul.engine.results.advice import ACI_RANK, THRESHOLD, is_near
 from exaul.kernels.metrics import FEASIBLE
 from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
-from experiments.experiment import Experiment, ExperimentPart, Figures, Parts
+from experiments.experiment import Experiment, Figures, Parts, part_of
 from experiments.paper import EasyAndHard, Paper
 
 MIN_RECORDS = 300  # records of a trace, at least
@@ -23,16 +22,14 @@ COLD, WARM = "without a log", "from the first half"
 
 
 def _parts(paper: Paper, records: EasyAndHard) -> Parts:
-    traces = list(records) if paper.data is None else beyond.traces(paper.data, MIN_RECORDS)
-    return [part for trace in traces for part in _trace_parts(paper, trace)]
-
-
-def _trace_parts(paper: Paper, trace: Records) -> list[ExperimentPart]:
-    """Return the sweeps over a trace, whose advice has the results on its second half, and over its first half."""
-    first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST_HALF, sha256=None)
-    common: dict[str, Any] = {"environment": "replay", "grid": paper.grid or "logit", "learners": (ACI_RANK,)}
-    common |= {"alphas": tuple(sorted(paper.alphas)), "checkpoints": 1}
-    return [ExperimentPart(paper.sweep(len(x.scores), 1, **common), (x,)) for x in (trace, first)]
+    """Return the sweeps over each trace, whose advice has its second half, and over its first half."""
+    fields: dict[str, Any] = {"trials": 1, "checkpoints": 1, "learners": (ACI_RANK,)}
+    fields |= {"grid": paper.grid or "logit", "alphas": tuple(sorted(paper.alphas))}
+    parts = []
+    for trace in list(records) if paper.data is None else beyond.traces(paper.data, MIN_RECORDS):
+        first = trace.take(np.arange(len(trace.scores) // 2))._replace(name=trace.name + FIRST_HALF, sha256=None)
+        parts += [part_of(paper, [x], "replay", horizon=len(x.scores), **fields) for x in (trace, first)]
+    return parts
 
 
 def way_table(tables: Tables) -> Table:
@@ -41,9 +38,8 @@ def way_table(tables: Tables) -> Table:
     The ways are ``aci-rank`` without a log, on the whole trace; started from the first half, on the second; and the
     threshold of the first half, on the second. ``advised`` says what a sweep over the first half advises.
     """
-    assert tables.advice is not None
-    advice = {(row["source"], row["alpha"], row["learner"]): row for row in tables.advice.to_dict("records")}
-    trials = tables.trials.assign(share=tables.trials["answered"] / tables.trials["horizon"])
+    advice = {(row["source"], row["alpha"], row["learner"]): row for row in tables["advice"].to_dict("records")}
+    trials = tables["trials"].assign(share=tables["trials"]["answered"] / tables["trials"]["horizon"])
     rows = []
     for source, alpha, share, fdr in trials[["source", "alpha", "share", "fdr"]].itertuples(index=False):
         if source.endswith(FIRST_HALF):
@@ -86,16 +82,16 @@ WARM_ROWS: dict[str, Any] = {"where": {"learner": WARM}, "table": "shares"}
 CLAIMS = {
     LEMMA: THEORY[LEMMA],
     f"advised cells in which {ACI_RANK} holds alpha on the second half": Claim(
-        _if_enough("holds_if_advised"), ">=", MIN_HELD, ("case",), **WARM_ROWS
+        _if_enough("holds_if_advised"), ">=", MIN_HELD, "case", **WARM_ROWS
     ),
     f"safe answers {WARM}, against the {THRESHOLD}": Claim(
-        _if_enough("safe"), ">=", mean_of("safe", THRESHOLD), ("case",), **WARM_ROWS
+        _if_enough("safe"), ">=", mean_of("safe", THRESHOLD), "case", **WARM_ROWS
     ),
 }
 
 
 def _draw(tables: Tables) -> Figures:
-    rights = tables.derived["rights"]
+    rights = tables["rights"]
     dots = rights.assign(above=rights["fdr"] - rights["alpha"])[rights["answerable"] >= FEASIBLE]
     return {"rights": figures.scatter(dots, "above", "dots: traces, each way on records that it had not seen")}
 

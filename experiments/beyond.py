@@ -16,7 +16,7 @@ from exaul.engine.logs.traces import load_traces, log_files
 from exaul.engine.results import figures
 from exaul.engine.results.advice import ACI_RANK
 from experiments.claims import CHECK, CONTROLS, REGRESSION, RISK_BOUND, Cell, Claim, Measure, Measurement, Tables
-from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, environment_fields, load_environment
+from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, load_environment, part_of
 from experiments.paper import EASY, HARD, SHIFT, EasyAndHard, Paper
 from experiments.simulations import SHIFTS
 
@@ -68,52 +68,43 @@ def parts(paper: Paper, records: EasyAndHard) -> Parts:
     return list(_profile_parts(paper, *records) if paper.data is None else _trace_parts(paper, traces(paper.data)))
 
 
+def _part(paper: Paper, *records_and_environment: Any, **fields: Any) -> ExperimentPart:
+    learners = paper.learners or LEARNERS
+    return part_of(paper, *records_and_environment, grid=paper.grid or "logit", learners=learners, **fields)
+
+
 def _profile_parts(paper: Paper, easy: Records, hard: Records) -> Iterator[ExperimentPart]:
     wrong, useless, alphas = with_all_wrong(easy), with_random_labels(easy), [(alpha,) for alpha in paper.alphas]
-    part = partial(_part, paper, 30, 60)
-    yield part("stochastic", alphas[EASY], easy)
-    yield part("stochastic", alphas[HARD], hard)
+    part = partial(_part, paper, trials=30, checkpoints=60)
+    yield part([easy], alphas=alphas[EASY])
+    yield part([hard], alphas=alphas[HARD])
+    part = partial(part, alphas=alphas[SHIFT])
     for environment in SHIFTS:
-        yield part(environment, alphas[SHIFT], easy, hard)
-    for first, second in ((easy, wrong), (easy, useless), (wrong, easy)):
-        yield part("single-shift", alphas[SHIFT], first, second)
-    yield part("alternating-shift", alphas[SHIFT], easy, wrong)
+        yield part([easy, hard], environment)
+    for pair in ([easy, wrong], [easy, useless], [wrong, easy]):
+        yield part(pair, "single-shift")
+    yield part([easy, wrong], "alternating-shift")
     for name in ADAPTIVE:
-        yield part(name, alphas[SHIFT], easy, hard, horizon=15_000)
+        yield part([easy, hard], name, horizon=15_000)
 
 
 def _trace_parts(paper: Paper, records: list[Records]) -> Iterator[ExperimentPart]:
     alphas = tuple(sorted(paper.alphas))
-    middle, part = (alphas[len(alphas) // 2],), partial(_part, paper, 20, 40)
+    middle, part = (alphas[len(alphas) // 2],), partial(_part, paper, trials=20, checkpoints=40)
     for trace in records:
-        yield part("stochastic", alphas, trace)
-        yield part(OWN_ORDER, alphas, trace, horizon=len(trace.scores))
+        yield part([trace], alphas=alphas)
+        yield part([trace], OWN_ORDER, alphas=alphas, horizon=len(trace.scores))
     neighbours = zip(records[::2], records[1::2], strict=False)
     pairs = [pair for pair in neighbours if len({trace.name.split(",")[0] for trace in pair}) == 1]  # one dataset
     for pair in pairs:
         for environment in SHIFTS:
-            yield part(environment, alphas[-2:], *pair)
+            yield part(pair, environment, alphas=alphas[-2:])
     for trace in records:
-        yield part("single-shift", middle, trace, with_all_wrong(trace))
-        yield part("single-shift", middle, with_all_wrong(trace), trace)
+        yield part([trace, with_all_wrong(trace)], "single-shift", alphas=middle)
+        yield part([with_all_wrong(trace), trace], "single-shift", alphas=middle)
     for pair in {pair[0].name.split(":")[0]: pair for pair in reversed(pairs)}.values():
         for name in ADAPTIVE:
-            yield part(name, middle, *pair, horizon=5_000)
-
-
-def _part(
-    paper: Paper,
-    trials: int,
-    checkpoints: int,
-    name: str,
-    alphas: tuple[float, ...],
-    *records: Records,
-    horizon: int = 30_000,
-) -> ExperimentPart:
-    """Return a sweep in an environment, on as many of the records as it has sources."""
-    learners = {"grid": paper.grid or "logit", "learners": paper.learners or LEARNERS}
-    fields = environment_fields(name) | learners | {"alphas": alphas, "checkpoints": checkpoints}
-    return ExperimentPart(paper.sweep(horizon, trials, **fields), records[: load_environment(name).sources])
+            yield part(pair, name, alphas=middle, horizon=5_000)
 
 
 def short_name(learner: str) -> str:
@@ -143,9 +134,9 @@ def answerable_share(best: Mapping[tuple[str, float], float], name: str, source:
 def environment_table(tables: Tables) -> Table:
     """Return one row per environment and learner: share answered, answerable share, FDR - alpha, R_T and bound."""
     rows, columns = [], [*ENVIRONMENT_COLUMNS, "learner"]
-    coverages = tables.coverage.groupby(["source", "alpha"])["on_grid"].mean()
-    rises = tables.curves.groupby(columns)["rise"].max()
-    for values, group in tables.trials.groupby(columns, sort=False):
+    coverages = tables["coverage"].groupby(["source", "alpha"])["on_grid"].mean()
+    rises = tables["curves"].groupby(columns)["rise"].max()
+    for values, group in tables["trials"].groupby(columns, sort=False):
         cell = dict(zip(columns, values, strict=True))
         best = answerable_share(coverages, *values[:3])
         real = [name for name in cell["source"].split(" -> ") if name not in (ALL_WRONG, USELESS)]
@@ -190,29 +181,29 @@ def summary_table(table: Table) -> Table:
 
 
 def _draw(tables: Tables) -> Figures:
-    shown = tables.curves.groupby(ENVIRONMENT_COLUMNS, sort=False).ngroup() < 16
-    curves = tables.curves[shown & tables.curves["learner"].isin(("exaul", ACI_RANK))]
-    label, dots = "FDR risk $R_t$ (answers)", feasible_rows(tables.derived["worlds"], MIN_ANSWERABLE[0])
+    shown = tables["curves"].groupby(ENVIRONMENT_COLUMNS, sort=False).ngroup() < 16
+    curves = tables["curves"][shown & tables["curves"]["learner"].isin(("exaul", ACI_RANK))]
+    label, dots = "FDR risk $R_t$ (answers)", feasible_rows(tables["worlds"], MIN_ANSWERABLE[0])
     return {
         "risk": figures.over_time(curves, "fdr_risk", label, by=ENVIRONMENT_COLUMNS, dotted="risk_bound"),
         "scatter": figures.scatter(dots, "fdr_minus_alpha", "one dot per environment: means over trials"),
     }
 
 
-def _of_feasible(column: str, summary: Callable[[Any], float]) -> Measure:
-    """Return the measure that sums up a column, where a twentieth of each source is answerable."""
-    return lambda cell: float(summary(feasible_rows(cell.rows(), MIN_ANSWERABLE[1])[column]))
+def _of_feasible(
+    column: str, summary: Callable[[Any], float], minimum: float = MIN_ANSWERABLE[1], **where: Any
+) -> Measure:
+    """Return the measure that sums up a column of ``feasible_rows``; it is None if the learner does not run."""
+
+    def measure(cell: Cell) -> Measurement:
+        rows = cell.rows(**where)
+        return float(summary(feasible_rows(rows, minimum)[column])) if len(rows) else None
+
+    return measure
 
 
-def _of_answerable(column: str, summary: Callable[[Any], float]) -> Measure:
-    """Return the measure that sums up a column, where a twentieth of the real sources is answerable."""
-    return lambda cell: float(summary(cell.rows().query(f"least_answerable >= {MIN_ANSWERABLE[1]}")[column]))
-
-
-def _mean_share(learner: str, cell: Cell) -> Measurement:
-    """Return the mean share of the answerable that a learner answers; None if it does not run."""
-    rows = cell.rows(learner=learner)
-    return float(feasible_rows(rows, MIN_ANSWERABLE[0])["of_answerable"].mean()) if len(rows) else None
+def _mean_share(learner: str) -> Measure:
+    return _of_feasible("of_answerable", np.mean, MIN_ANSWERABLE[0], learner=learner)
 
 
 def _largest_gap(cell: Cell) -> Measurement:
@@ -248,23 +239,23 @@ CLAIMS = {
         for (text, measure), limit in zip(LIMITED_MEASURES.items(), limits, strict=True)
     },
     f"{ACI_RANK}: {EXCESS}, mean over environments of the largest": _limit(
-        _of_answerable("rise", np.mean), "<=", 116, TO_WRONG
+        _of_feasible("rise", np.mean), "<=", 116, TO_WRONG
     ),
-    f"{ACI_RANK}: {EXCESS}, maximum": _limit(_of_answerable("rise", np.max), "<=", 116, TO_WRONG),
+    f"{ACI_RANK}: {EXCESS}, maximum": _limit(_of_feasible("rise", np.max), "<=", 116, TO_WRONG),
     f"{ACI_RANK}: mean answered / answerable after a first half with only wrong answers": _limit(
-        _of_answerable("of_answerable", np.mean), ">=", 0.85, FROM_WRONG
+        _of_feasible("of_answerable", np.mean), ">=", 0.85, FROM_WRONG
     ),
     f"{ACI_RANK}: answers more than exaul": Claim(
-        partial(_mean_share, ACI_RANK), ">", partial(_mean_share, "exaul"), ("kind",), **EXAUL_ROWS
+        _mean_share(ACI_RANK), ">", _mean_share("exaul"), "kind", **EXAUL_ROWS
     ),
     "exaul answers as often as ew, which sees every label: largest difference of shares": Claim(
-        _largest_gap, "<=", MAX_GAP, ("kind",), kind=REGRESSION, **EXAUL_ROWS
+        _largest_gap, "<=", MAX_GAP, "kind", kind=REGRESSION, **EXAUL_ROWS
     ),
     "exaul: largest FDR - alpha": Claim(
-        lambda cell: float(cell.rows()["fdr_minus_alpha"].max()), "<=", 0, ("kind",), CONTROLS, **EXAUL_ROWS
+        lambda cell: float(cell.rows()["fdr_minus_alpha"].max()), "<=", 0, "kind", CONTROLS, **EXAUL_ROWS
     ),
     f"{LEARN_THEN_TEST}: largest FDR - alpha under shift": Claim(
-        lambda cell: float(feasible_rows(cell.rows(), MIN_ANSWERABLE[0])["fdr_minus_alpha"].max()),
+        _of_feasible("fdr_minus_alpha", np.max, MIN_ANSWERABLE[0]),
         ">",
         0,
         kind=CHECK,

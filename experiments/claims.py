@@ -13,7 +13,6 @@ from exaul.engine.results.trials import lemma_holds, risk_holds
 CLAIM, CHECK, REGRESSION = "claim", "check", "regression limit"  # kinds of ``Claim``
 RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 MAX_GAP = 0.05  # regression limit of the difference of two inefficiencies
-BY_SOURCE, BY_SOURCE_ALPHA = ("source",), ("source", "alpha")
 # Sentences of the paper.
 CONTROLS = "ExAUL robustly controls the FDR while maintaining competitive answering coverage."
 EFFICIENT = "Our algorithm finds efficient conformal abstainers with FDR guarantees."
@@ -28,27 +27,17 @@ MARGINAL = (
 )
 
 
-class Tables(NamedTuple):
-    """The concatenated tables of an experiment's parts: the only input of figures and claims."""
+# The concatenated tables of an experiment's parts, by name, and those that it derives from them: the only input of
+# figures and claims. ``experiment.join_tables`` makes the first.
+Tables = Mapping[str, Table]
 
-    trials: Table
-    curves: Table
-    coverage: Table  # coverage of the best fixed thresholds: source, records, error_rate, alpha, second (share of
-    # the second source in a mixture), grid, on_grid, anywhere
-    asked: Table | None = None
-    advice: Table | None = None
-    derived: Mapping[str, Table] = MappingProxyType({})  # what the experiment computes from the others
 
-    def rows(self, table: str, where: Mapping[str, Any]) -> Table:
-        """Return the rows of a table with the values ``where``, which may name columns that the table lacks.
-
-        A tuple stands for any of its values.
-        """
-        rows = self.derived[table] if table in self.derived else getattr(self, table)
-        for column, value in where.items():
-            if column in rows:
-                rows = rows[rows[column].isin(value) if isinstance(value, tuple) else rows[column] == value]
-        return rows
+def rows_where(table: Table, where: Mapping[str, Any]) -> Table:
+    """Return the rows with the values ``where``, which may name columns that it lacks; a tuple has any of them."""
+    for column, value in where.items():
+        if column in table:
+            table = table[table[column].isin(value) if isinstance(value, tuple) else table[column] == value]
+    return table
 
 
 class Cell(NamedTuple):
@@ -60,14 +49,15 @@ class Cell(NamedTuple):
 
     def rows(self, table: str = "", **where: Any) -> Table:
         """Return the rows of a table (of the claim's by default) in this cell."""
-        return self.tables.rows(table or self.table, {**self.values, **where})
+        return rows_where(self.tables[table or self.table], {**self.values, **where})
 
     def mean(self, column: str, learner: str = "exaul", **where: Any) -> float:
         """Return the mean of a column over a learner's rows."""
         return float(self.rows(learner=learner, **where)[column].mean())
 
 
-Measurement = float | tuple[float, Mapping[str, Any]] | None
+WithWords = tuple[float, Mapping[str, Any]]
+Measurement = float | WithWords | None
 Measure = Callable[[Cell], Measurement]
 
 
@@ -87,7 +77,7 @@ class Claim(NamedTuple):
     measure: Measure
     relation: str  # one of RELATIONS
     limit: float | Measure
-    columns: Sequence[str] = ()  # one cell per combination of their values
+    columns: str = ""  # one cell per combination of the values of these columns
     quote: str = ""  # the sentence of the paper
     kind: str = CLAIM  # a claim about another learner than ``exaul`` is a check
     where: Mapping[str, Any] = MappingProxyType({})  # only these rows
@@ -98,34 +88,12 @@ class Claim(NamedTuple):
 Claims = Mapping[str, Claim]  # by sentence
 
 
-class Verdict(NamedTuple):
-    """A claim in one cell, with its measured number."""
-
-    sentence: str
-    measured: float
-    relation: str
-    limit: float
-    why: str = ""
-    kind: str = CLAIM
-    quote: str = ""
-
-    @property
-    def holds(self) -> bool:
-        """Whether the claim holds; false for NaN."""
-        return bool(RELATIONS[self.relation](self.measured, self.limit))
-
-    @property
-    def expected(self) -> str:
-        """The relation and the limit, as text."""
-        return f"{self.relation} {self.limit:.6g}"
-
-
-def judge(claims: Claims, tables: Tables) -> list[Verdict]:
-    """Measure claims in all their cells."""
+def judge(claims: Claims, tables: Tables) -> Table:
+    """Measure claims in all their cells; return one row per claim and cell. NaN holds nothing."""
     judged = []
     for sentence, claim in claims.items():
-        rows = tables.rows(claim.table, claim.where)
-        for values in cells(rows, *claim.columns) if claim.columns else [{}][: len(rows)]:
+        rows = rows_where(tables[claim.table], claim.where)
+        for values in cells(rows, *claim.columns.split()) if claim.columns else [{}][: len(rows)]:
             cell = Cell(tables, claim.table, {**claim.where, **values})
             measured = claim.measure(cell)
             if measured is None:
@@ -133,11 +101,13 @@ def judge(claims: Claims, tables: Tables) -> list[Verdict]:
             number, words = measured if isinstance(measured, tuple) else (measured, {})
             limit: Any = claim.limit(cell) if callable(claim.limit) else claim.limit
             is_check = claim.kind == CLAIM and cell.values.get("learner", "exaul") != "exaul"
-            kind, why = CHECK if is_check else claim.kind, words.get("why", claim.why)
-            terms = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in claim.columns if x != "learner"]
-            text = ", ".join([sentence.format(**{**cell.values, **words}), *terms])
-            judged.append(Verdict(text, number, claim.relation, limit, why, kind, claim.quote))
-    return judged
+            terms = [f"{x} = {values[x]:g}" if x == "alpha" else values[x] for x in values if x != "learner"]
+            row: dict[str, Any] = {"kind": CHECK if is_check else claim.kind}
+            row |= {"claim": ", ".join([sentence.format(**{**cell.values, **words}), *terms])}
+            row |= {"holds": bool(RELATIONS[claim.relation](number, limit)), "measured": float(number)}
+            row |= {"relation": claim.relation, "limit": limit, "quote": claim.quote}
+            judged.append(row | {"why": words.get("why", claim.why)})
+    return Table(judged)
 
 
 def cells(table: Table, *columns: str) -> list[dict[str, Any]]:
@@ -163,30 +133,37 @@ def regret_over_ew(cell: Cell) -> Measurement:
     return regret["exaul"] / regret["ew"], words | {"T": f"{horizon:,}"}
 
 
-def explain_fdr(cell: Cell, alpha: float) -> str:
+def extreme(choose: Callable[..., WithWords], measure: Callable[[Cell], WithWords]) -> Measure:
+    """Return the measure that is the largest (``choose=max``) or smallest of another over the alphas of a cell."""
+
+    def measured(cell: Cell) -> WithWords:
+        inner = (cell._replace(values={**cell.values, "alpha": x}) for x in cell.rows()["alpha"].unique())
+        return choose(map(measure, inner), key=lambda measurement: measurement[0])
+
+    return measured
+
+
+def explain_fdr(cell: Cell) -> str:
     """Explain an FDR above alpha: the coverage of the best fixed thresholds, and the bound at this T."""
     source, learner = cell.values["source"], cell.values.get("learner", "exaul")
     words = [
         f"on {row['source']} the best threshold of the {row['grid']} grid with FDR at most alpha answers "
         f"{row['on_grid']:.1%} (of all thresholds: {row['anywhere']:.1%})"
-        for row in cell.tables.coverage.to_dict("records")
-        if row["alpha"] == alpha and row["source"] in source.split(" -> ")
+        for row in cell.tables["coverage"].to_dict("records")
+        if row["alpha"] == cell.values["alpha"] and row["source"] in source.split(" -> ")
     ]
-    bound = cell.mean("fdr_bound", learner, alpha=alpha)
+    bound = cell.mean("fdr_bound", learner)
     return "; ".join(words) + f"; the FDR bound at this T is {bound:.3g} (mean fdr_bound)"
 
 
 def _mean_fdr(cell: Cell) -> Measurement:
-    return cell.mean("fdr", cell.values["learner"]), {"why": explain_fdr(cell, cell.values["alpha"])}
+    return cell.mean("fdr", cell.values["learner"]), {"why": explain_fdr(cell)}
 
 
-def _largest_gap(cell: Cell) -> Measurement:
-    """Return the largest difference of the mean inefficiencies of ``exaul`` and ``ew`` over alphas."""
-    differences = {}
-    for alpha in cell.rows()["alpha"].unique():
-        means = [cell.mean("inefficiency", name, alpha=alpha) for name in ("exaul", "ew")]
-        differences[abs(means[0] - means[1])] = f"{means[0]:.3f} against {means[1]:.3f} at alpha = {alpha:g}"
-    return max(differences), {"why": differences[max(differences)]}
+def _gap(cell: Cell) -> WithWords:
+    """Return the difference of the mean inefficiencies of ``exaul`` and ``ew``."""
+    exaul, ew = (cell.mean("inefficiency", name) for name in ("exaul", "ew"))
+    return abs(exaul - ew), {"why": f"{exaul:.3f} against {ew:.3f} at alpha = {alpha_of(cell):g}"}
 
 
 def _smallest_share(cell: Cell) -> Measurement:
@@ -232,12 +209,12 @@ RISK_BOUND = {
 }
 ABSTAINS_AS_EW = {
     "exaul abstains as often as ew, which sees every label: largest difference of mean inefficiency": Claim(
-        _largest_gap, "<=", MAX_GAP, BY_SOURCE, kind=REGRESSION
+        extreme(max, _gap), "<=", MAX_GAP, "source", kind=REGRESSION
     )
 }
 NEAR_BEST = {  # the paper gives no number; nine tenths is our reading of "efficient", set beforehand (it fails)
     "exaul answers nearly as often as the best threshold with FDR at most alpha: smallest ratio": Claim(
-        _smallest_share, ">=", 0.9, (), EFFICIENT, table="coverage"
+        _smallest_share, ">=", 0.9, "", EFFICIENT, table="coverage"
     )
 }
 
@@ -246,11 +223,11 @@ def fdr_claims(quote: str = CONTROLS, learners: Sequence[str] = ("exaul",)) -> d
     """Return the claims about every figure of the FDR over time; ``quote`` is the paper's sentence about alpha."""
     return {
         "{learner}: mean FDR at T is at most alpha": Claim(
-            _mean_fdr, "<=", alpha_of, ("learner", "source", "alpha"), quote, where={"learner": tuple(learners)}
+            _mean_fdr, "<=", alpha_of, "learner source alpha", quote, where={"learner": tuple(learners)}
         ),
         **ABSTAINS_AS_EW,
         "exp3-ix, which updates one arm per round, has a larger mean FDR at T than exaul": Claim(
-            mean_of("fdr", "exp3-ix"), ">", mean_of("fdr"), BY_SOURCE_ALPHA, NEEDS_LONGER
+            mean_of("fdr", "exp3-ix"), ">", mean_of("fdr"), "source alpha", NEEDS_LONGER
         ),
         **THEORY,
     }

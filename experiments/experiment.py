@@ -14,7 +14,7 @@ from exaul.engine.logs.log import Records
 from exaul.engine.results.figures import Figure
 from exaul.kernels.game import ARMS, GRIDS
 from exaul.kernels.metrics import Floats, every_threshold, risk_coverage
-from experiments.claims import Claims, Tables, Verdict, judge
+from experiments.claims import Claims, Tables, judge
 from experiments.paper import EasyAndHard, Paper
 
 MIXED = tuple(((np.arange(20) + 0.5) / 20).tolist())  # shares of the second source in a gradual shift
@@ -48,20 +48,23 @@ class Experiment(NamedTuple):
     impostors: Mapping[str, Derive] = MappingProxyType({})
     has_advice: bool = False
 
-    def judge(self, tables: Tables, derive: Derive | None = None) -> list[Verdict]:
+    def judge(self, tables: Tables, derive: Derive | None = None) -> Table:
         """Derive the further tables, and measure the claims."""
-        return judge(self.claims, tables._replace(derived=(derive or self.derive)(tables)))
-
-
-def environment_fields(name: str) -> dict[str, Any]:
-    """Return the fields of ``Sweep`` for a name such as ``adversary-omniscient:objective=regret``."""
-    environment, _, values = name.partition(":")
-    return {"environment": environment, "tunables": tuple(values.split(",")) if values else ()}
+        return judge(self.claims, {**tables, **(derive or self.derive)(tables)})
 
 
 def load_environment(name: str) -> Any:
-    """Return the environment of a name, which may have values of tunables."""
+    """Return the environment of a name such as ``adversary-omniscient:objective=regret``, which has tunables."""
     return registry.load_object(registry.ENVIRONMENTS[name.partition(":")[0]])
+
+
+def part_of(
+    paper: Paper, records: Sequence[Records], environment: str = "stochastic", **fields: Any
+) -> ExperimentPart:
+    """Return a sweep in an environment, on as many of the records as it has sources."""
+    name, _, values = environment.partition(":")
+    sweep = paper.sweep(environment=name, tunables=tuple(values.split(",")) if values else (), **fields)
+    return ExperimentPart(sweep, tuple(records[: load_environment(name).sources]))
 
 
 def count_segments(name: str) -> int:
@@ -70,19 +73,23 @@ def count_segments(name: str) -> int:
 
 
 def join_tables(parts: Parts, results: Sequence[Result], has_advice: bool = False) -> Tables:
-    """Concatenate the tables of an experiment's parts."""
-    asked = [result.asked for result in results if result.asked is not None]
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}  # each source once
+    """Concatenate the tables of an experiment's parts.
+
+    ``coverage`` is that of the best fixed thresholds: ``source, records, error_rate, alpha, second`` (the share of
+    the second source in a mixture), ``grid, on_grid, anywhere``. Some have ``asked`` or ``advice`` beside it.
+    """
+    coverage: dict[tuple[Any, ...], dict[str, Any]] = {}  # each source once
     for part in parts:
-        rows |= {(row["source"], row["alpha"], row["second"]): row for row in coverage_rows(part)}
+        coverage |= {(row["source"], row["alpha"], row["second"]): row for row in coverage_rows(part)}
     trials = stack([result.trials for result in results])
-    return Tables(
-        trials.assign(fdr=trials["fdr"].fillna(trials["alpha"])),  # without answers, as in the paper
-        stack([result.curves for result in results]),
-        Table(list(rows.values())),
-        stack(asked) if asked else None,
-        stack([result.advice for result in results]) if has_advice else None,
-    )
+    tables = {
+        "trials": trials.assign(fdr=trials["fdr"].fillna(trials["alpha"])),  # without answers, as in the paper
+        "curves": stack([result.curves for result in results]),
+        "coverage": Table(list(coverage.values())),
+    }
+    asked = [result.asked for result in results if result.asked is not None]
+    advice = [result.advice for result in results] if has_advice else []
+    return tables | {name: stack(rows) for name, rows in (("asked", asked), ("advice", advice)) if rows}
 
 
 def coverage_rows(part: ExperimentPart) -> Iterator[dict[str, Any]]:

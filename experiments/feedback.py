@@ -9,11 +9,10 @@ from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
-from experiments.experiment import Experiment, ExperimentPart, Figures, Parts
+from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, part_of
 from experiments.paper import SHIFT, EasyAndHard, Paper
 
 LEARNERS = ("exaul", "exp3-ix", "aci-rank")
-RESERVE_LEARNERS = ("aci-rank",)
 FLIPS = (0.05, 0.2)  # shares of flipped feedback on right answers and on wrong ones
 CASES: dict[str, dict[str, Any]] = {
     "all are rated, at once": {},
@@ -40,10 +39,9 @@ MAX_EXCESS = 0.02  # regression limit of FDR - alpha, over all answers
 def _parts(paper: Paper, records: EasyAndHard) -> Parts:
     def part(feedback: dict[str, Any]) -> ExperimentPart:
         horizon = 300_000 if feedback == CASES[RARE] else 100_000
-        names = RESERVE_LEARNERS if "reserve" in feedback else LEARNERS
-        alphas = (paper.alphas[SHIFT],)
-        sweep = paper.sweep(horizon, 10, alphas=alphas, learners=names, checkpoints=20, **feedback)
-        return ExperimentPart(sweep, records[:1])
+        names = ("aci-rank",) if "reserve" in feedback else LEARNERS
+        common: dict[str, Any] = {"trials": 10, "alphas": (paper.alphas[SHIFT],), "checkpoints": 20}
+        return part_of(paper, records, horizon=horizon, learners=names, **common, **feedback)
 
     return [part(feedback) for feedback in CASES.values()]
 
@@ -82,36 +80,35 @@ def _share_of_all(cell: Cell) -> float:
     return cell.mean("answered", cell.values["learner"]) / baseline if baseline else math.nan
 
 
-CASE = ("case",)
 CONTROLLED = (RARE, LATE, *CORRECTED)
 CLAIMS = {
     "exaul: mean FDR of all answers at T is at most alpha": Claim(
-        mean_of("fdr"), "<=", alpha_of, CASE, where={"case": (ALL, *CONTROLLED)}
+        mean_of("fdr"), "<=", alpha_of, "case", where={"case": (ALL, *CONTROLLED)}
     ),
     "exaul: mean FDR at T is at most .45 of alpha": Claim(
-        mean_of("fdr"), "<=", lambda cell: 0.45 * alpha_of(cell), CASE, "", REGRESSION, {"case": ALL}, why=MARGINAL
+        mean_of("fdr"), "<=", lambda x: 0.45 * alpha_of(x), "case", "", REGRESSION, {"case": ALL}, why=MARGINAL
     ),
     f"{{learner}}: answers, as a share of those when {ALL}": Claim(
-        _share_of_all, ">=", 0.9, ("learner", "case"), "", REGRESSION, {"case": (RARE, LATE)}
+        _share_of_all, ">=", 0.9, "learner case", "", REGRESSION, {"case": (RARE, LATE)}
     ),
     "missing feedback is not positive: exaul ends with a mean FDR above alpha": Claim(
-        mean_of("fdr"), ">", alpha_of, CASE, where={"case": RIGHT}
+        mean_of("fdr"), ">", alpha_of, "case", where={"case": RIGHT}
     ),
     "missing feedback is not negative: exaul answers less than when it is skipped": Claim(
-        mean_of("answered"), "<", mean_of("answered", case=RARE), CASE, where={"case": WRONG}
+        mean_of("answered"), "<", mean_of("answered", case=RARE), "case", where={"case": WRONG}
     ),
-    "exaul: share answered": Claim(mean_of("answered"), "<=", 0.1, CASE, "", REGRESSION, {"case": WRONG}),
+    "exaul: share answered": Claim(mean_of("answered"), "<=", 0.1, "case", "", REGRESSION, {"case": WRONG}),
     "exaul: answers more with the corrected aim than without": Claim(
-        mean_of("answered"), ">", mean_of("answered", case=BIAS_3), CASE, where={"case": CORRECTED[0]}
+        mean_of("answered"), ">", mean_of("answered", case=BIAS_3), "case", where={"case": CORRECTED[0]}
     ),
     "exaul: has a lower mean FDR with the corrected aim than without": Claim(
-        mean_of("fdr"), "<", mean_of("fdr", case=BIAS_THIRD), CASE, where={"case": CORRECTED[1]}
+        mean_of("fdr"), "<", mean_of("fdr", case=BIAS_THIRD), "case", where={"case": CORRECTED[1]}
     ),
     f"{{learner}}: largest FDR - alpha of all answers: {RARE}, late, biased or flipped": Claim(
         lambda cell: float((cell.rows()["fdr"] - cell.rows()["alpha"]).max()),
         "<=",
         MAX_EXCESS,
-        ("learner",),
+        "learner",
         kind=REGRESSION,
         where={"learner": LEARNERS[1:], "case": CONTROLLED},
     ),
@@ -121,7 +118,7 @@ CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, cla
 
 def _draw(tables: Tables) -> Figures:
     """Draw the mean FDR with 5% and 95% quantiles: one row per case, one marker per learner."""
-    table, cases = tables.derived["cases"], [*CASES]
+    table, cases = tables["cases"], [*CASES]
     lines = list(figures.styled_lines(table))
     figure = figures.Figure(figsize=(6.4, 0.42 * len(cases) + 1.6), layout="constrained")
     axes = figure.subplots()
@@ -147,5 +144,5 @@ feedback = Experiment(
     _parts,
     _draw,
     CLAIMS,
-    lambda tables: {"cases": case_table(tables.trials)},
+    lambda tables: {"cases": case_table(tables["trials"])},
 )

@@ -41,11 +41,15 @@ def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]])
 
     ``results`` has the true result and the impostor's, for each sweep with ``exaul``.
     """
-    asked_tables = [result.asked for _, result in results if result.asked is not None]
-    asked = None if tables.asked is None else _replace_exaul(tables.asked, asked_tables)
-    trials = _replace_exaul(tables.trials, [_bounded(result.trials, _exaul(true)) for true, result in results])
-    curves = _replace_exaul(tables.curves, [result.curves for _, result in results])
-    return tables._replace(trials=trials, curves=curves, asked=asked)
+    posed = {
+        "trials": [_bounded(result.trials, _exaul(true)) for true, result in results],
+        "curves": [result.curves for _, result in results],
+        "asked": [result.asked for _, result in results if result.asked is not None],
+    }
+    return {
+        **tables,
+        **{name: _replace_exaul(tables[name], rows) for name, rows in posed.items() if name in tables},
+    }
 
 
 def _exaul(result: Result) -> Table:

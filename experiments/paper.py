@@ -86,10 +86,9 @@ class Paper(Layout):
         records = load_log(self.logs[HARD], replace(self, score=self.other_score))
         return records._replace(name=f"{records.name} ({self.other_score})")
 
-    def sweep(self, horizon: int = HORIZON, trials: int = 100, **fields: Any) -> Sweep:
+    def sweep(self, **fields: Any) -> Sweep:
         """Return a sweep with the grid; tests, which need smaller sweeps, replace this method."""
-        defaults: dict[str, Any] = {"horizon": horizon, "trials": trials, "grid": self.grid or "uniform"}
-        return Sweep(**(defaults | fields))
+        return Sweep(**{"horizon": HORIZON, "trials": 100, "grid": self.grid or "uniform", **fields})
 
 
 def has_default_records(configuration: Mapping[str, Any]) -> bool:

@@ -1,6 +1,11 @@
 """The table of experiments: where each is defined, and its title. Nothing is imported until an experiment runs."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from exaul.engine import registry
+
+if TYPE_CHECKING:
+    from experiments.experiment import Experiment
 
 
 class Entry(NamedTuple):
@@ -33,3 +38,8 @@ EXPERIMENTS = {
 }
 OVER_TRACES = {"beyond", "advice"}  # experiments that can run all traces of a folder (``--data``)
 PAPER_EXPERIMENTS = tuple(name for name in EXPERIMENTS if name not in ("feedback", *OVER_TRACES))
+
+
+def find_experiment(name: str) -> "Experiment":
+    """Return the experiment of a name."""
+    return registry.load_object(EXPERIMENTS[name].reference)

@@ -3,7 +3,7 @@
 import base64
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results.figures import DPI
 from exaul.engine.results.text_table import format_table
-from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, Verdict
+from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION
 from experiments.paper import has_default_records
-from experiments.registry import EXPERIMENTS
+from experiments.registry import EXPERIMENTS, find_experiment
 
 KINDS = CLAIM, CHECK, REGRESSION
 NONE = "none"  # where nothing is judged
@@ -29,7 +29,7 @@ figcaption, .small { color: #555; font-size: .85em; }
 
 
 def claims_table(
-    claims: Mapping[str, Sequence[Verdict]], broken: Mapping[str, Table], configuration: Mapping[str, Any]
+    claims: Mapping[str, Table], broken: Mapping[str, Table], configuration: Mapping[str, Any]
 ) -> Table:
     """Return one row per claim, check and regression limit.
 
@@ -39,11 +39,12 @@ def claims_table(
     """
     rows, is_default = [], has_default_records(configuration)
     for name, experiment_claims in claims.items():
-        for number, claim in enumerate(experiment_claims):
+        for number, claim in enumerate(experiment_claims.itertuples()):
             is_judged = is_default or claim.kind != REGRESSION
-            row: dict[str, Any] = {"experiment": name, "kind": claim.kind, "claim": claim.sentence}
+            row: dict[str, Any] = {"experiment": name, "kind": claim.kind, "claim": claim.claim}
             row |= {"holds": str(claim.holds).lower() if is_judged else "default records"}
-            row |= {"measured": float(claim.measured), "expected": claim.expected, "quote": claim.quote}
+            row |= {"measured": claim.measured, "expected": f"{claim.relation} {claim.limit:.6g}"}
+            row["quote"] = claim.quote
             if name in broken:
                 verdicts = broken[name].iloc[number, 2:]
                 row["broken_by"] = "; ".join(verdicts.index[claim.holds & verdicts.astype(bool)])
@@ -84,7 +85,6 @@ def describe_agreement(table: Table) -> str:
 
 def page(
     folder: Path,
-    descriptions: Mapping[str, str],
     table: Table,
     derived: Mapping[str, Mapping[str, Table]],
     broken: Mapping[str, Table],
@@ -92,8 +92,8 @@ def page(
 ) -> str:
     """Return the page.
 
-    ``folder`` contains the figures, ``descriptions`` has those of the experiments, ``table`` is the
-    ``claims_table``, ``broken`` is empty without impostors.
+    ``folder`` contains the figures, ``table`` is the ``claims_table``, ``derived`` has further tables of each
+    experiment, and ``broken`` is empty without impostors.
     """
     kinds = {kind: _held_count(table, kind) for kind in KINDS}
     records = "".join(f"<li>{_source_text(record)}</li>" for record in manifest["records"])
@@ -102,18 +102,19 @@ def page(
             {"experiment": EXPERIMENTS[name].title}
             | {f"{kind}s that hold": _held_count(table[table["experiment"] == name], kind) for kind in KINDS}
             | {"time": f"{manifest['seconds'][name]:.1f} s"}
-            for name in descriptions
+            for name in derived
         ]
     )
     sections = "".join(
-        f'<h2 id="{name}">{html.escape(EXPERIMENTS[name].title)}</h2><p>{html.escape(description)}</p>'
+        f'<h2 id="{name}">{html.escape(EXPERIMENTS[name].title)}</h2>'
+        f"<p>{html.escape(find_experiment(name).description)}</p>"
         + "".join(map(_html_figure, sorted((folder / name).glob("*.png"))))
         + _html_table(table[table["experiment"] == name].drop(columns="experiment"))
         + "".join(
             f"<details><summary>{title}</summary>{_html_table(content)}</details>"
-            for title, content in derived[name].items()
+            for title, content in further.items()
         )
-        for name, description in descriptions.items()
+        for name, further in derived.items()
     )
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Online conformal abstention: the experiments</title>

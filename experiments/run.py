@@ -1,7 +1,7 @@
 """Run experiments, or read the tables of an earlier report; then make figures and claims from the tables."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from exaul import Result, Sweep, run
 from exaul.engine import folder as folders
-from exaul.engine import machine, registry
+from exaul.engine import machine
 from exaul.engine.checks import BadInput, check_holds
 from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
 from exaul.engine.logs import files
@@ -22,21 +22,16 @@ from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, load_json, save_json
 from experiments import impostors
-from experiments.claims import Tables, Verdict, judge
-from experiments.experiment import Experiment, ExperimentPart, Parts, join_tables
+from experiments.claims import Tables
+from experiments.experiment import ExperimentPart, Parts, join_tables
 from experiments.paper import Paper
-from experiments.registry import EXPERIMENTS, OVER_TRACES
+from experiments.registry import EXPERIMENTS, OVER_TRACES, find_experiment
 from experiments.report import claims_table, page
 
 # the fields of a manifest, and of its records
 MANIFEST_FIELDS: dict[str, tuple[type, ...]] = {"configuration": (dict,), "records": (list,), "seconds": (dict,)}
-TABLE_NAMES = Tables._fields[:-1]  # all but ``derived``
+TABLE_NAMES = "trials", "curves", "coverage", "asked", "advice"  # the last two only of some experiments
 RECORD_KEYS = {"name": str, "records": int, "dropped": int, "error_rate": float}
-
-
-def find_experiment(name: str) -> Experiment:
-    """Return the experiment of a name."""
-    return registry.load_object(EXPERIMENTS[name].reference)
 
 
 class Runner:
@@ -58,8 +53,9 @@ class Runner:
         for name in names:
             list(map(self._getter, self.parts(name)))
 
-    def run_manifest(self) -> dict[str, Any]:
-        """Return all that is needed to run this again, and the seconds of each experiment."""
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """All that is needed to run this again, and the seconds of each experiment."""
         sources = self.sources.values()
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
@@ -94,9 +90,9 @@ class Runner:
             results = list(zip(true_results, self._results(impostor, impostor_parts), strict=True))
             judged[impostor] = experiment.judge(impostors.with_impostor_rows(tables, results))
         judged |= {impostor: experiment.judge(tables, derive) for impostor, derive in experiment.impostors.items()}
-        held = [claim.holds for claim in experiment.judge(tables)]
-        broken = {impostor: [not claim.holds for claim in claims] for impostor, claims in judged.items()}
-        return Table({"claim": list(range(len(held))), "holds": held} | broken)
+        held = experiment.judge(tables)["holds"]
+        broken = {impostor: ~verdicts["holds"] for impostor, verdicts in judged.items()}
+        return Table({"claim": held.index, "holds": held} | broken)
 
     def _results(self, name: str, parts: Parts) -> list[Result]:
         """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
@@ -146,10 +142,6 @@ class ReportReader:
         except BadInput as error:
             raise BadInput(f"redraw: {folder} holds no report ({error})") from error
 
-    def run_manifest(self) -> dict[str, Any]:
-        """Return the manifest of the earlier report."""
-        return self.manifest
-
     def tables(self, name: str) -> Tables:
         """Return the stored tables of an experiment; raise BadInput if they or its seconds are missing."""
         tabled, seconds = read_tables(self.folder / name), self.manifest["seconds"].get(name)
@@ -161,17 +153,10 @@ class ReportReader:
         return files.load(self.folder / name / "impostors.csv")
 
 
-def save_tables(tables: Tables, folder: Path) -> None:
-    """Write the tables of an experiment."""
-    folder.mkdir()
-    pairs = zip(TABLE_NAMES, tables, strict=False)
-    folders.write_files(folder, {name: table for name, table in pairs if table is not None}, {})
-
-
 def read_tables(folder: Path) -> Tables:
-    """Read the tables that ``save_tables`` wrote; raise BadInput if one is missing or unreadable."""
-    missing = {name for name in ("asked", "advice") if not (folder / f"{name}.csv").exists()}
-    return Tables(**{name: files.load(folder / f"{name}.csv") for name in TABLE_NAMES if name not in missing})
+    """Read the tables of an experiment from its folder; raise BadInput if one is missing or unreadable."""
+    paths = {name: folder / f"{name}.csv" for name in TABLE_NAMES}
+    return {name: files.load(path) for name, path in paths.items() if name not in TABLE_NAMES[3:] or path.exists()}
 
 
 def check_fields_used(paper: Paper, names: Sequence[str]) -> None:
@@ -200,29 +185,28 @@ def run_experiments(
     """
     check_fields_used(paper, names)
     runner = Runner(paper, executor, names) if paper.redraw is None else ReportReader(Path(paper.redraw))
-    claims: dict[str, list[Verdict]] = {}
-    derived: dict[str, Mapping[str, Table]] = {}
+    claims: dict[str, Table] = {}
+    derived: dict[str, Tables] = {}
     broken: dict[str, Table] = {}
     with nullcontext() if paper.out is None else folders.fill_new(paper.out) as folder:
         for name in names:
             experiment, tables = find_experiment(name), runner.tables(name)
             if folder is not None:
                 # Claims and figures use the tables as read back, so that --redraw gives the same report.
-                save_tables(tables, folder / name)
+                (folder / name).mkdir()
+                folders.write_files(folder / name, tables, {})
                 tables = read_tables(folder / name)
-            tables = tables._replace(derived=experiment.derive(tables))
-            claims[name], derived[name] = judge(experiment.claims, tables), tables.derived
-            if with_impostors:
-                broken[name] = runner.broken_claims(name, tables)
+            derived[name] = experiment.derive(tables)
+            claims[name] = experiment.judge(tables)
+            broken |= {name: runner.broken_claims(name, tables)} if with_impostors else {}
             if folder is not None:
                 written = {**derived[name], **({"impostors": broken[name]} if with_impostors else {})}
-                folders.write_files(folder / name, written, experiment.figures(tables))
-        manifest = runner.run_manifest()
+                folders.write_files(folder / name, written, experiment.figures({**tables, **derived[name]}))
+        manifest = runner.manifest
         table = claims_table(claims, broken, manifest["configuration"])
         if folder is not None:
             save_json(manifest, folder / "manifest.json")
             files.save(table, folder / "claims.csv")
-            descriptions = {name: find_experiment(name).description for name in names}
-            text = page(folder, descriptions, table, derived, broken, manifest)
+            text = page(folder, table, derived, broken, manifest)
             (folder / "index.html").write_text(text, encoding="utf-8")
     return table

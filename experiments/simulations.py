@@ -1,6 +1,6 @@
 """The paper's simulation figures: their sweeps, figures and claims."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,8 +14,6 @@ from exaul.engine.results.text_table import with_answered
 from exaul.kernels.metrics import Floats
 from experiments.claims import (
     ABSTAINS_AS_EW,
-    BY_SOURCE,
-    BY_SOURCE_ALPHA,
     CHECK,
     MARGINAL,
     NEAR_BEST,
@@ -26,17 +24,21 @@ from experiments.claims import (
     Claim,
     Measurement,
     Tables,
+    WithWords,
     alpha_of,
     explain_fdr,
+    extreme,
     fdr_claims,
     mean_of,
     regret_over_ew,
+    rows_where,
 )
-from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, count_segments
+from experiments.experiment import Experiment, Figures, Parts, count_segments, load_environment, part_of
 from experiments.paper import EASY, HARD, HORIZON, PAPER_LEARNERS, SHIFT, EasyAndHard, Paper
 
 AGREEMENT = 0.92, 0.60  # probability that a sample agrees with a right answer, with a wrong one
 FACTORS = 0.5, 1.0, 1.5, 2.0, 3.0  # times the alpha of the other figures
+ALPHA_SWEEPS: dict[str, Any] = {"factors": FACTORS, "trials": 30, "learners": PAPER_LEARNERS}
 LAMBDAS = tuple(float(HORIZON) ** power for power in (0.0, 0.25, 0.5, 0.75, 1.0))
 SHIFTS = {  # descriptions
     "single-shift": "One source for the first half of the rounds, then the other.",
@@ -44,6 +46,12 @@ SHIFTS = {  # descriptions
     "gradual-shift": "Round t comes from the second source with probability t / T.",
 }
 LONG_HORIZON = 3_000_000
+LONG_RUNS: tuple[dict[str, Any], ...] = (
+    {"horizon": LONG_HORIZON, "trials": 30, "learners": ("exaul", "ew")},
+    {"horizon": LONG_HORIZON, "trials": 5, "learners": ("exp3-ix",)},
+)
+AGAINST_USERS: dict[str, Any] = {"horizon": 15_000, "learners": PAPER_LEARNERS}  # who react
+RANDOM_OR_SHIFT = {"stochastic": (EASY, HARD), "single-shift": (SHIFT,)}  # environments, with their alphas
 EARLY_T = 300  # first rounds against an adversary
 CHANCE = 0.05  # probability of as many hard questions by chance
 # Sentences of the paper.
@@ -76,17 +84,32 @@ LATER = (
 
 
 def sweeps_over(
-    index: int, paper: Paper, records: EasyAndHard, environment: str = "stochastic", **fields: Any
-) -> list[ExperimentPart]:
-    """Return a sweep over the easy records or the hard ones; if the index is SHIFT, over both in both orders."""
-    sweep = paper.sweep(**({"environment": environment, "alphas": (paper.alphas[index],)} | fields))
-    orders = (records, records[::-1]) if index == SHIFT else ((records[index],),)
-    return [ExperimentPart(sweep, order) for order in orders]
+    *indices: int,
+    environment: str = "stochastic",
+    factors: Sequence[float] = (),
+    runs: Sequence[Mapping[str, Any]] = ({},),
+    **fields: Any,
+) -> Callable[[Paper, EasyAndHard], Parts]:
+    """Return the parts of an experiment: ``runs`` with these fields at each of these alphas, or at their multiples.
+
+    One source is that of the alpha. Two are the easy one and the hard one; under a shift, also in the other order.
+    """
+
+    def parts(paper: Paper, records: EasyAndHard) -> Parts:
+        sweeps = []
+        for index in indices:
+            alpha, is_one = paper.alphas[index], load_environment(environment).sources == 1
+            alphas = tuple(float(f"{alpha * x:.6g}") for x in factors if alpha * x < 1) or (alpha,)
+            for order in (records[index:] if is_one else records, records[::-1])[: 1 + (environment in SHIFTS)]:
+                sweeps += [part_of(paper, order, environment, alphas=alphas, **fields, **run) for run in runs]
+        return sweeps
+
+    return parts
 
 
 def two_scores(paper: Paper, records: EasyAndHard) -> Parts:
     """Return the hard questions with their own score, and with another one."""
-    (first,) = sweeps_over(HARD, paper, records)
+    (first,) = sweeps_over(HARD)(paper, records)
     return [first, first._replace(records=(paper.other_records() or by_consistency(records[HARD]),))]
 
 
@@ -97,45 +120,19 @@ def by_consistency(records: Records) -> Records:
     return records._replace(name=f"{records.name} (simulated consistency)", scores=scores, sha256=None)
 
 
-def _alpha_parts(indices: Sequence[int], environment: str, paper: Paper, records: EasyAndHard) -> Parts:
-    parts = list[ExperimentPart]()
-    for index in indices:
-        alphas = tuple(float(f"{paper.alphas[index] * x:.6g}") for x in FACTORS if paper.alphas[index] * x < 1)
-        parts += sweeps_over(index, paper, records, environment, alphas=alphas, trials=30, learners=PAPER_LEARNERS)
-    return parts
-
-
-def long_run(paper: Paper, alpha: float, records: tuple[Records, ...]) -> list[ExperimentPart]:
-    """Return T = 3,000,000 rounds of repeated records: five trials of exp3-ix, thirty of the others."""
-    environment = "stochastic" if len(records) == 1 else "single-shift"
-    long_sweep = partial(paper.sweep, LONG_HORIZON, alphas=(alpha,), environment=environment)
-    sweeps = long_sweep(30, learners=("exaul", "ew")), long_sweep(5, learners=("exp3-ix",))
-    return [ExperimentPart(sweep, records) for sweep in sweeps]
-
-
-def _long_parts(indices: Sequence[int], paper: Paper, records: EasyAndHard) -> Parts:
-    orders = [(index, order) for index in indices for _, order in sweeps_over(index, paper, records)]
-    return [part for index, order in orders for part in long_run(paper, paper.alphas[index], order)]
-
-
-def _adaptive_part(environment: str, index: int, paper: Paper, records: EasyAndHard) -> Parts:
-    sweep = paper.sweep(15_000, environment=environment, alphas=(paper.alphas[index],), learners=PAPER_LEARNERS)
-    return [ExperimentPart(sweep, records)]
-
-
 def _draw(tables: Tables) -> Figures:
     """Draw the figures of a sweep, and what an adaptive environment asked."""
-    segments = count_segments(tables.trials["environment"].iloc[0])
-    drawn = figures.draw(tables.trials, tables.curves, segments)
-    return drawn if tables.asked is None else drawn | {"asked": figures.asked_figure(tables.asked)}
+    segments = count_segments(tables["trials"]["environment"].iloc[0])
+    asked = {"asked": figures.asked_figure(tables["asked"])} if "asked" in tables else {}
+    return figures.draw(tables["trials"], tables["curves"], segments) | asked
 
 
 def _draw_alphas(tables: Tables) -> Figures:
-    return {"fdr-by-alpha": figures.against(tables.trials, "alpha", "fdr")}
+    return {"fdr-by-alpha": figures.against(tables["trials"], "alpha", "fdr")}
 
 
 def _draw_lambdas(tables: Tables) -> Figures:
-    curves = with_answered(tables.rows("curves", {"learner": "exaul"}))
+    curves = with_answered(rows_where(tables["curves"], {"learner": "exaul"}))
     return {
         "fdr": figures.over_time(curves, "fdr", figures.FDR, lines="lambda"),
         "answered": figures.over_time(curves, "answered", figures.ANSWERED, lines="lambda"),
@@ -143,48 +140,38 @@ def _draw_lambdas(tables: Tables) -> Figures:
 
 
 def _draw_long(tables: Tables) -> Figures:
-    segments = count_segments(tables.trials["environment"].iloc[0])
-    return {"fdr": figures.over_time(tables.curves, "fdr", figures.FDR, segments)}
+    segments = count_segments(tables["trials"]["environment"].iloc[0])
+    return {"fdr": figures.over_time(tables["curves"], "fdr", figures.FDR, segments)}
 
 
 def _draw_regret(tables: Tables) -> Figures:
-    curves = tables.rows("curves", {"learner": ("exaul", "exp3-ix", "ew")})
+    curves = rows_where(tables["curves"], {"learner": ("exaul", "exp3-ix", "ew")})
     return {
         str(name): figures.over_time(rows, "regret_per_round", "regret per round", count_segments(str(name)))
         for name, rows in curves.groupby("environment", sort=False)
     }
 
 
-def _fdrs(cell: Cell) -> dict[float, float]:
-    """Return the mean FDR at T of ``exaul`` by alpha."""
-    return {alpha: cell.mean("fdr", alpha=alpha) for alpha in cell.rows()["alpha"].unique()}
+def _above_alpha(cell: Cell) -> WithWords:
+    return cell.mean("fdr") - alpha_of(cell), {"why": f"at alpha = {alpha_of(cell):g}: {explain_fdr(cell)}"}
 
 
-def _above_diagonal(cell: Cell) -> Measurement:
-    above = {fdr - alpha: alpha for alpha, fdr in _fdrs(cell).items()}
-    worst = above[max(above)]
-    return max(above), {"why": f"at alpha = {worst:g}: {explain_fdr(cell, worst)}"}
+def _of_alpha(cell: Cell) -> WithWords:
+    return cell.mean("fdr") / alpha_of(cell), {"why": f"at alpha = {alpha_of(cell):g}: {MARGINAL}"}
 
 
-def _smallest_ratio(cell: Cell) -> Measurement:
-    shares = {fdr / alpha: alpha for alpha, fdr in _fdrs(cell).items()}
-    return min(shares), {"why": f"at alpha = {shares[min(shares)]:g}: {MARGINAL}"}
-
-
-def _smallest_rise(cell: Cell) -> float:
-    return min((high - low) / (b - a) for (a, low), (b, high) in pairwise(sorted(_fdrs(cell).items())))
-
-
-def _error_rate_ratio(cell: Cell) -> Measurement:
-    """Return the largest FDR over Err_T, the FDR of a learner that never abstains, in the trials of ``exaul``.
+def _of_error_rate(cell: Cell) -> WithWords:
+    """Return the FDR over Err_T, the FDR of a learner that never abstains, in the trials of ``exaul``.
 
     The error rate must come from the same trials, since an impostor has fewer of them.
     """
-    trials = tuple(cell.rows(learner="exaul")["trial"])
-    shares = [
-        fdr / cell.mean("fdr", "no-abstention", alpha=alpha, trial=trials) for alpha, fdr in _fdrs(cell).items()
-    ]
-    return max(shares), {"base": f"{cell.mean('fdr', 'no-abstention', trial=trials):.3f}"}
+    base = cell.mean("fdr", "no-abstention", trial=tuple(cell.rows(learner="exaul")["trial"]))
+    return cell.mean("fdr") / base, {"base": f"{base:.3f}"}
+
+
+def _smallest_rise(cell: Cell) -> float:
+    fdrs = {alpha: cell.mean("fdr", alpha=alpha) for alpha in sorted(cell.rows()["alpha"].unique())}
+    return min((high - low) / (b - a) for (a, low), (b, high) in pairwise(fdrs.items()))
 
 
 def _largest_step(column: str, sign: int, cell: Cell) -> float:
@@ -278,26 +265,28 @@ BOTH_CLAIMS = {
         mean_of("fdr", "no-abstention"), ">", alpha_of, kind=CHECK
     ),
     "ew, which sees every label, has at most the mean loss of exaul": Claim(
-        mean_of("loss", "ew"), "<=", mean_of("loss"), (), UPPER_BOUND, CHECK
+        mean_of("loss", "ew"), "<=", mean_of("loss"), "", UPPER_BOUND, CHECK
     ),
 }
 SHIFT_CLAIMS = {
     **fdr_claims(),
     "after a shift to harder questions the mean FDR of exp3-ix rises more than that of exaul": Claim(
-        partial(_rise_after_shift, "exp3-ix"), ">", partial(_rise_after_shift, "exaul"), (), SHARP, table="curves"
+        partial(_rise_after_shift, "exp3-ix"), ">", partial(_rise_after_shift, "exaul"), "", SHARP, table="curves"
     ),
 }
 ALPHA_CLAIMS = {
-    "exaul stays below the diagonal: largest mean FDR - alpha": Claim(_above_diagonal, "<=", 0, BY_SOURCE, ALONG),
+    "exaul stays below the diagonal: largest mean FDR - alpha": Claim(
+        extreme(max, _above_alpha), "<=", 0, "source", ALONG
+    ),
     # the paper has no number for "go along with"; four fifths is our reading (it fails)
     "exaul: its mean FDR follows alpha and is at least four fifths of it: smallest mean FDR / alpha": Claim(
-        _smallest_ratio, ">=", 0.8, BY_SOURCE, ALONG
+        extreme(min, _of_alpha), ">=", 0.8, "source", ALONG
     ),
     "exaul: a larger alpha gives a larger mean FDR: smallest rise per unit of alpha": Claim(
-        _smallest_rise, ">", 0, BY_SOURCE, ALONG
+        _smallest_rise, ">", 0, "source", ALONG
     ),
     "exaul stays below the error rate Err_T = {base} at every alpha: largest mean FDR / Err_T": Claim(
-        _error_rate_ratio, "<", 1, BY_SOURCE, MEANINGFUL
+        extreme(max, _of_error_rate), "<", 1, "source", MEANINGFUL
     ),
     **ABSTAINS_AS_EW,
     **THEORY,
@@ -305,81 +294,81 @@ ALPHA_CLAIMS = {
 NO_EFFECT = "beyond sqrt(T) lambda has almost no effect"
 LAMBDA_CLAIMS = {
     "a larger lambda decreases the mean FDR at T: largest step up": Claim(
-        partial(_largest_step, "fdr", 1), "<", 0, BY_SOURCE, LARGER, why=NO_EFFECT
+        partial(_largest_step, "fdr", 1), "<", 0, "source", LARGER, why=NO_EFFECT
     ),
     "a larger lambda increases the mean inefficiency: largest step down": Claim(
-        partial(_largest_step, "inefficiency", -1), "<", 0, BY_SOURCE, LARGER, why=NO_EFFECT
+        partial(_largest_step, "inefficiency", -1), "<", 0, "source", LARGER, why=NO_EFFECT
     ),
     "with lambda = 1 the mean FDR at T is above alpha": Claim(
-        mean_of("fdr", **AT_ONE), ">", alpha_of, BY_SOURCE_ALPHA, LARGER
+        mean_of("fdr", **AT_ONE), ">", alpha_of, "source alpha", LARGER
     ),
     "exaul: mean FDR at T with lambda = sqrt(T) is at most half of that with lambda = 1": Claim(
-        mean_of("fdr", **AT_ROOT), "<=", lambda cell: cell.mean("fdr", **AT_ONE) / 2, BY_SOURCE, kind=REGRESSION
+        mean_of("fdr", **AT_ROOT), "<=", lambda cell: cell.mean("fdr", **AT_ONE) / 2, "source", kind=REGRESSION
     ),
     "exaul: mean inefficiency with lambda = sqrt(T) is at least 0.2 above that with lambda = 1": Claim(
         mean_of("inefficiency", **AT_ROOT),
         ">=",
         lambda cell: cell.mean("inefficiency", **AT_ONE) + 0.2,
-        BY_SOURCE,
+        "source",
         kind=REGRESSION,
     ),
     "with lambda = sqrt(T) the mean FDR at T is at most alpha": Claim(
-        mean_of("fdr", **AT_ROOT), "<=", alpha_of, BY_SOURCE_ALPHA, CHOSEN
+        mean_of("fdr", **AT_ROOT), "<=", alpha_of, "source alpha", CHOSEN
     ),
     **{sentence: claim._replace(where=AT_ROOT) for sentence, claim in ABSTAINS_AS_EW.items()},
     **THEORY,
 }
 LONG_CLAIMS = {
     "exp3-ix: round from which the mean FDR stays at most alpha, by T": Claim(
-        _exp3_settling_round, "<=", lambda cell: int(cell.rows()["t"].max()), BY_SOURCE, LONG, CHECK, table="curves"
+        _exp3_settling_round, "<=", lambda cell: int(cell.rows()["t"].max()), "source", LONG, CHECK, table="curves"
     ),
     f"exp3-ix needs longer than the T = {HORIZON:,} of the other figures": Claim(
-        partial(_settling_round, "exp3-ix"), ">", HORIZON, BY_SOURCE, LONG, CHECK, table="curves"
+        partial(_settling_round, "exp3-ix"), ">", HORIZON, "source", LONG, CHECK, table="curves"
     ),
     "exaul: that round is earlier than for exp3-ix (or than T): ratio of the rounds": Claim(
-        _settling_ratio, "<", 1, BY_SOURCE, NEEDS_LONGER, table="curves"
+        _settling_ratio, "<", 1, "source", NEEDS_LONGER, table="curves"
     ),
     "exaul: that round, as a share of that of exp3-ix (or of T)": Claim(
-        _settling_ratio, "<=", 0.2, BY_SOURCE, kind=REGRESSION, table="curves"
+        _settling_ratio, "<=", 0.2, "source", kind=REGRESSION, table="curves"
     ),
     "the mean FDR of exaul at T is at most that of exp3-ix": Claim(
-        partial(_final_fdr, "exaul"), "<=", partial(_final_fdr, "exp3-ix"), BY_SOURCE, NEEDS_LONGER, table="curves"
+        partial(_final_fdr, "exaul"), "<=", partial(_final_fdr, "exp3-ix"), "source", NEEDS_LONGER, table="curves"
     ),
     **ABSTAINS_AS_EW,
     **THEORY,
 }
 REGRET_CLAIMS = {
     "exaul has less mean regret at T than exp3-ix": Claim(
-        mean_of("regret"), "<", mean_of("regret", "exp3-ix"), ("environment",), LESS
+        mean_of("regret"), "<", mean_of("regret", "exp3-ix"), "environment", LESS
     ),
     "regret of exaul, which sees only its own answers, over that of ew: {exaul}, {ew}": Claim(
-        regret_over_ew, "<=", 3, ("environment",), kind=REGRESSION
+        regret_over_ew, "<=", 3, "environment", kind=REGRESSION
     ),
     "{learner}: the regret rises faster when questions become harder: growth per round, after - before": Claim(
         lambda cell: growth(cell.rows("curves"), count_segments(cell.values["environment"])),
         ">",
         0,
-        ("learner", "environment"),
+        "learner environment",
         RISES,
         where={"learner": ("exaul", "ew", "exp3-ix")},
         why="it grows less on hard questions: earlier learning stays valid, or errors are seen sooner",
     ),
-    **{sentence: claim._replace(columns=("source", "environment")) for sentence, claim in ABSTAINS_AS_EW.items()},
+    **{sentence: claim._replace(columns="source environment") for sentence, claim in ABSTAINS_AS_EW.items()},
     **THEORY,
 }
 ADVERSARY_CLAIMS = {
     **fdr_claims(ROBUST),
     f"at first the adversary asks exaul more hard questions than chance: their share up to round {EARLY_T}": Claim(
-        partial(_early_mean, "hard_mean"), ">", _chance_share, (), FIRST, where=EXAUL_ROWS, table="asked"
+        partial(_early_mean, "hard_mean"), ">", _chance_share, "", FIRST, where=EXAUL_ROWS, table="asked"
     ),
     "later it adds right answers with low scores: their share in the last tenth minus that at first": Claim(
-        _more_underconfident, ">", 0.0, (), LATER, where=EXAUL_ROWS, table="asked"
+        _more_underconfident, ">", 0.0, "", LATER, where=EXAUL_ROWS, table="asked"
     ),
 }
 
 STOCHASTIC = "All learners on records in random order: exaul reaches alpha within the horizon, exp3-ix does not."
-easy = Experiment(STOCHASTIC, partial(sweeps_over, EASY), _draw, BOTH_CLAIMS)
-hard = Experiment(STOCHASTIC, partial(sweeps_over, HARD), _draw, BOTH_CLAIMS)
+easy = Experiment(STOCHASTIC, sweeps_over(EASY), _draw, BOTH_CLAIMS)
+hard = Experiment(STOCHASTIC, sweeps_over(HARD), _draw, BOTH_CLAIMS)
 scores = Experiment(
     "A likelihood with many values against self-consistency with six levels, where few thresholds differ. The "
     "samples are simulated: each agrees with a right answer with probability 0.92, with a wrong one 0.60. "
@@ -389,28 +378,28 @@ scores = Experiment(
     fdr_claims() | NEAR_BEST,
 )
 single, alternating, gradual = (
-    Experiment(description, partial(sweeps_over, SHIFT, environment=environment), _draw, SHIFT_CLAIMS)
+    Experiment(description, sweeps_over(SHIFT, environment=environment), _draw, SHIFT_CLAIMS)
     for environment, description in SHIFTS.items()
 )
 ALPHA = "FDR at T for several alphas, beside the diagonal and the error rate of a learner that never abstains."
-alpha_stochastic = Experiment(ALPHA, partial(_alpha_parts, (EASY, HARD), "stochastic"), _draw_alphas, ALPHA_CLAIMS)
-alpha_shift = Experiment(ALPHA, partial(_alpha_parts, (SHIFT,), "single-shift"), _draw_alphas, ALPHA_CLAIMS)
+alpha_stochastic, alpha_shift = (
+    Experiment(ALPHA, sweeps_over(*indices, environment=name, **ALPHA_SWEEPS), _draw_alphas, ALPHA_CLAIMS)
+    for name, indices in RANDOM_OR_SHIFT.items()
+)
 weight = Experiment(
     "exaul with lambda = T^d for d in 0, 1/4, 1/2 (the paper's choice), 3/4 and 1.",
-    lambda paper, records: [
-        part
-        for index in (EASY, HARD)
-        for part in sweeps_over(index, paper, records, trials=30, learners=("exaul", "ew"), lambdas=LAMBDAS)
-    ],
+    sweeps_over(EASY, HARD, trials=30, learners=("exaul", "ew"), lambdas=LAMBDAS),
     _draw_lambdas,
     LAMBDA_CLAIMS,
 )
 SETTLES = "Logarithmic rounds. A claim below states from which round the mean FDR stays at most alpha."
-long_stochastic = Experiment(SETTLES, partial(_long_parts, (EASY, HARD)), _draw_long, LONG_CLAIMS)
-long_shift = Experiment(SETTLES, partial(_long_parts, (SHIFT,)), _draw_long, LONG_CLAIMS)
+long_stochastic, long_shift = (
+    Experiment(SETTLES, sweeps_over(*indices, environment=name, runs=LONG_RUNS), _draw_long, LONG_CLAIMS)
+    for name, indices in RANDOM_OR_SHIFT.items()
+)
 regret = Experiment(
     "Loss minus that of the best threshold so far, per round; easy questions first.",
-    lambda paper, records: [sweeps_over(SHIFT, paper, records, name)[0] for name in SHIFTS],
+    lambda paper, records: [part_of(paper, records, name, alphas=(paper.alphas[SHIFT],)) for name in SHIFTS],
     _draw_regret,
     REGRET_CLAIMS,
 )
@@ -418,7 +407,7 @@ adversary = Experiment(
     "A bandit adversary instead of the paper's language model. It sees its questions, the decisions and the "
     "errors, but no score. It starts without preference, learns which log pays (wrong answers shown, right ones "
     "withheld), and asks from it.",
-    partial(_adaptive_part, "adversary-history", HARD),
+    sweeps_over(HARD, environment="adversary-history", **AGAINST_USERS),
     _draw,
     ADVERSARY_CLAIMS,
 )
@@ -426,7 +415,7 @@ interactive = Experiment(
     "A simulation instead of the paper's dialogues: up to ten questions on a topic, then another of 20,962 topics, "
     "each with its own error rate and calibration. Half of the questions without an answer, and half of those with "
     "a wrong one, are asked again in other words.",
-    partial(_adaptive_part, "interactive", SHIFT),
+    sweeps_over(SHIFT, environment="interactive", **AGAINST_USERS),
     _draw,
     fdr_claims(CONSISTENTLY),
 )

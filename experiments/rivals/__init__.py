@@ -1,5 +1,6 @@
 """Rivals: learners of other papers that ``beyond`` compares, by ``experiments.rivals.module:name``."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,16 +13,39 @@ from exaul.kernels.play import Decision
 DELTA = 0.05  # a certificate holds with probability 1 - delta
 
 
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class OneThreshold:
-    """A learner of one game on H arms, whose state has the field ``arm``, the arm in use."""
+    """A learner of one game on H arms, which before each block chooses an arm by the labels so far.
+
+    Attributes:
+        arms: H.
+        labels: returns for H the state before round 1: the field ``arm``, and ``add(cut, error, is_seen)``.
+        choose: returns for a state, the parameters and H the arm of the next block.
+        sees_all: whether it also sees the labels of rounds without an answer.
+    """
 
     arms: int
+    labels: Callable[[int], Any]
+    choose: Callable[[Any, RuleParams, int], Any]
+    sees_all: bool = False
+
+    def init(self, start: Any) -> Any:
+        """Return the state before round 1."""
+        return self.labels(self.arms)
+
+    def reweigh(self, state: Any, params: RuleParams) -> Any:
+        """Return the state with the arm of the next block."""
+        return state._replace(arm=self.choose(state, params, self.arms))
 
     def decide(self, state: Any, params: RuleParams, cut: Any, u: Any) -> tuple[Any, Decision]:
         """Answer if the score reaches the threshold."""
         answer = state.arm < cut
         return state, Decision(answer, answer.astype(jnp.float64))
+
+    def learn(self, state: Any, params: RuleParams, cut: Any, decision: Decision, error: Any) -> Any:
+        """Return the state with the label of a round, if it is seen."""
+        return state.add(cut, error, decision.answer | self.sees_all)
 
     def distribution(self, state: Any, params: RuleParams) -> jax.Array:
         """Return all probability on the threshold, [H]."""
@@ -54,7 +78,7 @@ class LabelCounts(NamedTuple):
         return jnp.where(jnp.any(qualifies), jnp.argmax(qualifies), self.count.size - 1).astype(jnp.int32)
 
 
-def no_labels(arm: int, arms: int) -> LabelCounts:
-    """Return the state before round 1, with an arm in 0..H-1."""
+def no_labels(arms: int) -> LabelCounts:
+    """Return the counts before round 1, for H arms."""
     nothing = jnp.zeros(arms)
-    return LabelCounts(jnp.asarray(arm, jnp.int32), jnp.asarray(False), nothing, nothing)
+    return LabelCounts(jnp.zeros((), jnp.int32), jnp.asarray(False), nothing, nothing)

@@ -9,7 +9,7 @@ threshold is chosen anew before every block of 256 rounds. The paper's calibrati
 """
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +17,6 @@ import jax.numpy as jnp
 
 from exaul.kernels.game import RuleParams
 from exaul.kernels.learners.learner import Learner, Own
-from exaul.kernels.play import Decision
 from experiments.rivals import DELTA, LabelCounts, OneThreshold, no_labels
 
 BETS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # shares of the wealth that a wrong answer costs (chosen)
@@ -38,25 +37,12 @@ def log_wealth(answered: Any, wrong: Any, alpha: Any) -> Any:
     return jax.nn.logsumexp(jnp.stack(gains), axis=0) - math.log(len(BETS))
 
 
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class ConformalSelectiveActing(OneThreshold):
-    """The learner as functions of one game on H arms."""
-
-    def init(self, start: Any) -> LabelCounts:
-        """Return the state before round 1: nothing is certified."""
-        return no_labels(self.arms - 1, self.arms)
-
-    def reweigh(self, state: LabelCounts, params: RuleParams) -> LabelCounts:
-        """Return the state with the threshold of the next block."""
-        is_certified = log_wealth(*state.answered(), params.alpha) >= jnp.log((self.arms - 1) / DELTA)
-        return state._replace(arm=state.lowest(is_certified))
-
-    def learn(
-        self, state: LabelCounts, params: RuleParams, cut: Any, decision: Decision, error: Any
-    ) -> LabelCounts:
-        """Return the state with the label of a round, answered or not."""
-        return state.add(cut, error, jnp.asarray(True))
+def certified_arm(labels: LabelCounts, params: RuleParams, arms: int) -> Any:
+    """Return the lowest threshold whose wealth is at least (H - 1) / delta."""
+    return labels.lowest(log_wealth(*labels.answered(), params.alpha) >= jnp.log((arms - 1) / DELTA))
 
 
-csa = Learner(feedback="full", rule=Own(ConformalSelectiveActing))
+csa = Learner(
+    feedback="full",
+    rule=Own(partial(OneThreshold, labels=no_labels, choose=certified_arm, sees_all=True)),
+)

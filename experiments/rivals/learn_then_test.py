@@ -9,17 +9,15 @@ those of Hoeffding and Bentkus, with Holm's correction, the defaults of ``Binary
 """
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import betainc, xlogy
 
 from exaul.kernels.game import BLOCK, RuleParams
 from exaul.kernels.learners.learner import Learner, Own
-from exaul.kernels.play import Decision
 from experiments.rivals import DELTA, LabelCounts, OneThreshold, no_labels
 
 CALIBRATION = 1024  # rounds, all answered: four whole blocks
@@ -70,31 +68,15 @@ def certified(p: Any) -> Any:
     return p <= jnp.max(jnp.where(rejected, ordered, -1.0))
 
 
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class LearnThenTest(OneThreshold):
-    """The learner as functions of one game on H arms."""
+def arm_of_block(labels: LabelCounts, params: RuleParams, arms: int) -> Any:
+    """Return the arm in use; after the last round of calibration, the lowest certified threshold, which is kept."""
 
-    def init(self, start: Any) -> LabelCounts:
-        """Return the state before round 1."""
-        return no_labels(0, self.arms)
+    def threshold() -> Any:
+        return labels.lowest(certified(p_value(*labels.answered(), params.alpha, labels.is_fractional)))
 
-    def reweigh(self, state: LabelCounts, params: RuleParams) -> LabelCounts:
-        """Return the state before a block; after the last round of calibration, with the threshold."""
-
-        def threshold() -> Any:
-            return state.lowest(certified(p_value(*state.answered(), params.alpha, state.is_fractional)))
-
-        # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
-        # batched condition would become a select and compute the threshold in every block.
-        is_calibrated = params.block * BLOCK == CALIBRATION
-        return state._replace(arm=lax.cond(is_calibrated, threshold, lambda: state.arm))
-
-    def learn(
-        self, state: LabelCounts, params: RuleParams, cut: Any, decision: Decision, error: Any
-    ) -> LabelCounts:
-        """Return the state with the label of an answer; those after the calibration are never used."""
-        return state.add(cut, error, decision.answer)
+    # All copies share the block's number, so under vmap this stays a branch, which is taken only once. A
+    # batched condition would become a select and compute the threshold in every block.
+    return lax.cond(params.block * BLOCK == CALIBRATION, threshold, lambda: labels.arm)
 
 
-learn_then_test = Learner(feedback="bandit", rule=Own(LearnThenTest))
+learn_then_test = Learner(feedback="bandit", rule=Own(partial(OneThreshold, labels=no_labels, choose=arm_of_block)))

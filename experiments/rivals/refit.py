@@ -8,43 +8,20 @@ proved. If no threshold qualifies, it uses the last arm, which answers nothing: 
 answers again.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from exaul.kernels.game import RuleParams
 from exaul.kernels.learners.learner import Learner, Own
-from exaul.kernels.play import Decision
 from experiments.rivals import OneThreshold, no_labels
 
 LABELS = 2000  # size of the window
 ROUNDING = 1e-9  # in wrong answers: a sum of errors this little above alpha n counts as equal to it
 
 
-def lowest(cuts: Any, errors: Any, alpha: Any, arms: int) -> Any:
-    """Return the lowest threshold whose error rate on some labels is at most alpha.
-
-    ``min {k : 0 < n_k, W_k <= alpha n_k}``, where n_k is the number of labels that threshold k would have answered,
-    and W_k the sum of their errors (the empirical selective risk of Geifman and El-Yaniv 2017).
-
-    Args:
-        cuts: [N] int32 in 0..H-1; 0 in an empty entry.
-        errors: [N] in [0, 1].
-        alpha: [] in (0, 1).
-        arms: H.
-
-    Returns:
-        [] int32 in 0..H-1; H - 1, which never answers, if there is none.
-    """
-    labels = no_labels(0, arms)  # no threshold answers a cut of 0, which empty entries have
-    labels = labels._replace(count=labels.count.at[cuts].add(1.0), wrong=labels.wrong.at[cuts].add(errors))
-    above, wrong_above = labels.answered()
-    return labels.lowest((above > 0) & (wrong_above <= alpha * above + ROUNDING))
-
-
-class RefitState(NamedTuple):
+class Window(NamedTuple):
     """The arm of a block, and the last 2,000 labels of a copy in a ring buffer."""
 
     arm: Any  # [] int32
@@ -52,29 +29,33 @@ class RefitState(NamedTuple):
     errors: Any  # [2000] float64
     total: Any  # [] int64, number of labels so far
 
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class Refit(OneThreshold):
-    """The learner as functions of one game on H arms; the threshold of a block is fitted before it."""
-
-    def init(self, start: Any) -> RefitState:
-        """Return the state before round 1, without labels."""
-        zero = jnp.zeros((), jnp.int32)
-        return RefitState(zero, jnp.zeros(LABELS, jnp.int32), jnp.zeros(LABELS), zero.astype(jnp.int64))
-
-    def reweigh(self, state: RefitState, params: RuleParams) -> RefitState:
-        """Return the state with the threshold of the next block."""
-        fitted = lowest(state.cuts, state.errors, params.alpha, self.arms)
-        return state._replace(arm=jnp.where(state.total == 0, 0, fitted))
-
-    def learn(self, state: RefitState, params: RuleParams, cut: Any, decision: Decision, error: Any) -> RefitState:
-        """Return the state with the label of an answer."""
+    def add(self, cut: Any, error: Any, is_seen: Any) -> "Window":
+        """Return the labels with one more, if it is seen."""
         # LABELS is out of range: dropped
-        index = jnp.where(decision.answer, state.total % LABELS, LABELS)
-        cuts = state.cuts.at[index].set(cut, mode="drop")
-        errors = state.errors.at[index].set(error, mode="drop")
-        return RefitState(state.arm, cuts, errors, jnp.where(decision.answer, state.total + 1, state.total))
+        index = jnp.where(is_seen, self.total % LABELS, LABELS)
+        cuts = self.cuts.at[index].set(cut, mode="drop")
+        errors = self.errors.at[index].set(error, mode="drop")
+        return Window(self.arm, cuts, errors, jnp.where(is_seen, self.total + 1, self.total))
 
 
-refit = Learner(feedback="bandit", rule=Own(Refit))
+def no_window(arms: int) -> Window:
+    """Return the state before round 1, without labels."""
+    zero = jnp.zeros((), jnp.int32)
+    return Window(zero, jnp.zeros(LABELS, jnp.int32), jnp.zeros(LABELS), zero.astype(jnp.int64))
+
+
+def fitted_arm(window: Window, params: RuleParams, arms: int) -> Any:
+    """Return the lowest threshold whose error rate on the labels is at most alpha; 0 if there is no label yet.
+
+    ``min {k : 0 < n_k, W_k <= alpha n_k}``, where n_k is the number of labels that threshold k would have answered,
+    and W_k the sum of their errors (the empirical selective risk of Geifman and El-Yaniv 2017). H - 1, which never
+    answers, if there is none.
+    """
+    cuts, labels = window.cuts, no_labels(arms)  # no threshold answers a cut of 0, which empty entries have
+    labels = labels._replace(count=labels.count.at[cuts].add(1.0), wrong=labels.wrong.at[cuts].add(window.errors))
+    above, wrong_above = labels.answered()
+    fitted = labels.lowest((above > 0) & (wrong_above <= params.alpha * above + ROUNDING))
+    return jnp.where(window.total == 0, 0, fitted)
+
+
+refit = Learner(feedback="bandit", rule=Own(partial(OneThreshold, labels=no_window, choose=fitted_arm)))

@@ -13,8 +13,8 @@ def small_scale(horizon: int = 3_000, trials: int = 3) -> Iterator[None]:
     """Limit the rounds and trials of every sweep that an experiment makes."""
     full = Paper.sweep
 
-    def sweep(paper, *scale, **fields):
-        unlimited = full(paper, *scale, **fields)
+    def sweep(paper, **fields):
+        unlimited = full(paper, **fields)
         return replace(unlimited, horizon=min(unlimited.horizon, horizon), trials=min(unlimited.trials, trials))
 
     with mock.patch.object(Paper, "sweep", sweep):

@@ -5,7 +5,7 @@ import pytest
 
 from exaul.engine.logs.files import Table
 from experiments import advice
-from experiments.claims import LEMMA, Tables
+from experiments.claims import LEMMA
 from experiments.paper import Paper
 from experiments.run import Runner
 from tests.experiments.scale import small_scale
@@ -20,7 +20,7 @@ def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
     trials = [
         {"source": name, "alpha": 0.1, "answered": 4, "horizon": 10, "fdr": 0.1} for name in ("a", "a, first half")
     ]
-    return Tables(Table(trials), Table([]), Table([]), None, Table(rows))
+    return {"trials": Table(trials), "advice": Table(rows)}
 
 
 def shares(**more):
@@ -53,11 +53,11 @@ def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
     monkeypatch.setattr(Paper, "load", lambda paper: [x.take(np.arange(4_000)) for x in records(paper)])
     with small_scale(300):
         played = Runner(Paper()).tables("advice")
-    assert set(played.trials["source"]) == {
+    assert set(played["trials"]["source"]) == {
         f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST_HALF)
     }
     assert len(advice.way_table(played)) == 2 * 3 * 3
-    assert [claim.sentence for claim in advice.advice.judge(played)] == [LEMMA]
+    assert list(advice.advice.judge(played)["claim"]) == [LEMMA]
     monkeypatch.setattr(advice, "MIN_CELLS", 1)
     assert len(advice.advice.judge(played)) == 3
-    assert set(advice.advice.figures(played._replace(derived=advice.advice.derive(played)))) == {"rights"}
+    assert set(advice.advice.figures(played | advice.advice.derive(played))) == {"rights"}

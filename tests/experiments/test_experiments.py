@@ -22,7 +22,7 @@ from exaul.engine import manifest as manifests
 from exaul.engine import registry
 from exaul.engine.checks import BadInput
 from exaul.engine.executors import BatchFailed
-from exaul.engine.folder import lock
+from exaul.engine.folder import lock, write_files
 from exaul.engine.run import Mismatch
 from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels import guarantee
@@ -30,13 +30,13 @@ from exaul.kernels.metrics import best_coverage, risk_coverage
 from experiments import beyond, bounds, claims, feedback, impostors, simulations, worst_case
 from experiments import run as running
 from experiments.__main__ import main
-from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, Tables, Verdict
+from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, RELATIONS
 from experiments.experiment import mixed_coverage
 from experiments.impostors import IMPOSTORS
 from experiments.paper import HORIZON, Paper, has_default_records
 from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, has_failed, summary
-from experiments.run import Runner, find_experiment, read_tables, run_experiments, save_tables
+from experiments.run import Runner, find_experiment, read_tables, run_experiments
 from experiments.simulations import change_in_segment, growth
 from tests.experiments.scale import small_scale
 from tests.processes import refusal_of
@@ -62,6 +62,10 @@ def small():
     """Three trials of 512 rounds."""
     with small_scale(512):
         yield
+
+
+def held_by_claim(judged):
+    return dict(zip(judged["claim"], judged["holds"], strict=True))
 
 
 def draw_nothing(patch):
@@ -92,8 +96,7 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     assert {row["holds"] for row in claims} == {"true", "false"}
     for row in claims:
         relation, limit = row["expected"].split()
-        holds = str(Verdict("", float(row["measured"]), relation, float(limit)).holds).lower()
-        assert row["holds"] == holds
+        assert row["holds"] == str(RELATIONS[relation](float(row["measured"]), float(limit))).lower()
     page = (report / "index.html").read_text()
     assert page.count("data:image/png;base64,") == len(list(report.rglob("*.png")))
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)
@@ -180,29 +183,26 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, small, runner, tmp_
     monkeypatch.setattr(bounds, "HORIZONS", (100_000,))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
     tables = runner.tables(name)
-    save_tables(tables, tmp_path / name)
-    saved = read_tables(tmp_path / name)
-    for written, read in zip(tables[:5], saved[:5], strict=True):
-        if written is not None:
-            pd.testing.assert_frame_equal(written, read, check_exact=True, check_dtype=False)
+    write_files(tmp_path, tables, {})
+    saved = read_tables(tmp_path)
+    assert saved.keys() == tables.keys()
+    for table in tables:
+        pd.testing.assert_frame_equal(tables[table], saved[table], check_exact=True, check_dtype=False)
     experiment = find_experiment(name)
     claims = experiment.judge(saved)
     if name not in ("feedback", "beyond"):  # which are not the paper's
-        assert all(claim.quote for claim in claims if claim.kind == CLAIM)
-    assert experiment.figures(saved._replace(derived=experiment.derive(saved)))
-    mixed = saved._replace(trials=saved.trials.sample(frac=1, random_state=0))  # the order of rows says nothing
-    for claim, again in zip(claims, experiment.judge(mixed), strict=True):
-        assert again._replace(measured=0, why="") == claim._replace(measured=0, why="", limit=again.limit)
-        assert again.limit == pytest.approx(claim.limit)
-        assert again.measured == pytest.approx(claim.measured, nan_ok=True)
-    hopeless = saved._replace(coverage=saved.coverage.assign(on_grid=0.0, anywhere=0.0))
+        assert all(claims["quote"][claims["kind"] == CLAIM])
+    assert experiment.figures(saved | experiment.derive(saved))
+    mixed = saved | {"trials": saved["trials"].sample(frac=1, random_state=0)}  # the order of rows says nothing
+    pd.testing.assert_frame_equal(*(x.drop(columns="why") for x in (experiment.judge(mixed), claims)), rtol=1e-6)
+    hopeless = saved | {"coverage": saved["coverage"].assign(on_grid=0.0, anywhere=0.0)}
     assert len(experiment.judge(hopeless)) == len(claims)  # also where no threshold holds alpha
 
-    worse = saved._replace(trials=saved.trials.copy(), curves=saved.curves.copy())
-    is_exaul = worse.trials["learner"] == "exaul"
-    worse.trials.loc[is_exaul, ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
-    worse.curves.loc[worse.curves["learner"] == "exaul", "fdr_mean"] = 1.0
-    turned = {claim.sentence: claim.holds for claim in experiment.judge(worse)}
+    trials, curves = saved["trials"].copy(), saved["curves"].copy()
+    trials.loc[trials["learner"] == "exaul", ["fdr", "fdr_risk", "regret"]] = 1.0, 1e6, 1e3
+    curves.loc[curves["learner"] == "exaul", "fdr_mean"] = 1.0
+    worse = saved | {"trials": trials, "curves": curves}
+    turned = held_by_claim(experiment.judge(worse))
     assert not turned[LEMMA]
     if name not in ("lambda", "regret", "bounds", "long-stochastic", "long-shift", "beyond"):
         about = [claim for claim in turned if claim.startswith(("exaul: mean FDR", "exaul stays"))]
@@ -220,12 +220,12 @@ def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
     with small_scale(HORIZON, 10) if name == "single-shift" else nullcontext():
         tables = runner.tables(name)
         claims, broken = find_experiment(name).judge(tables), runner.broken_claims(name, tables)
-    of_exaul = [claim.kind == CLAIM or (claim.kind == REGRESSION and "exaul" in claim.sentence) for claim in claims]
-    held = broken[broken["holds"].to_numpy() & np.array(of_exaul)]
+    is_limit_of_exaul = (claims["kind"] == REGRESSION) & claims["claim"].str.contains("exaul")
+    held = broken[broken["holds"] & ((claims["kind"] == CLAIM) | is_limit_of_exaul)]
     fell = held.drop(columns=["claim", "holds"])
     assert set(IMPOSTORS) <= set(fell)
     assert fell.any(axis=0).all(), fell.any(axis=0)
-    assert fell.any(axis=1).all(), [claims[number].sentence for number in held["claim"][~fell.any(axis=1)]]
+    assert fell.any(axis=1).all(), list(claims["claim"][held.index[~fell.any(axis=1)]])
 
 
 @pytest.mark.slow
@@ -260,10 +260,11 @@ def test_an_impostor_takes_the_place_of_exaul_only():
         return impostors.with_impostor_rows(honest, list(zip(true, posed, strict=True)))
 
     silent = posing("always-abstain")
-    for real, changed in ((honest.trials, silent.trials), (honest.curves, silent.curves)):
-        pd.testing.assert_frame_equal(*(x[x["learner"] != "exaul"].reset_index(drop=True) for x in (real, changed)))
-    tables = silent.trials, honest.trials, posing(impostors.COIN).trials
-    rows, real, coin = (table[table["learner"] == "exaul"] for table in tables)
+    for name in ("trials", "curves"):
+        others = [x[name][x[name]["learner"] != "exaul"].reset_index(drop=True) for x in (honest, silent)]
+        pd.testing.assert_frame_equal(*others)
+    every = [tables["trials"] for tables in (silent, honest, posing(impostors.COIN))]
+    rows, real, coin = (table[table["learner"] == "exaul"] for table in every)
     assert (rows["answered"] == 0).all()
     assert (rows["regret_bound"] == real["regret_bound"].iloc[0]).all()
     share = [(x["answered"] / x["horizon"]).mean() for x in (coin, real)]
@@ -284,7 +285,7 @@ def test_the_change_after_a_shift_can_be_negative():
 
 def test_the_regret_over_that_of_ew_is_of_the_longest_horizon():
     trials = pd.DataFrame({"learner": [*("exaul", "ew") * 2], "horizon": [1, 1, 2, 2], "regret": [9.0, 1, 6, 4]})
-    cell = claims.Cell(Tables(trials, trials, trials), "trials", {})
+    cell = claims.Cell({"trials": trials}, "trials", {})
     assert claims.regret_over_ew(cell) == (1.5, {"exaul": "6", "ew": "4", "T": "2"})
 
 
@@ -313,14 +314,14 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(small, tmp_p
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     tables = Runner(Paper(data=str(tmp_path))).tables("beyond")
-    assert set(tables.trials["environment"]) == {"stochastic", "replay", *beyond.SHIFTS, *beyond.ADAPTIVE}
-    assert set(tables.trials["learner"]) == set(beyond.LEARNERS)
+    assert set(tables["trials"]["environment"]) == {"stochastic", "replay", *beyond.SHIFTS, *beyond.ADAPTIVE}
+    assert set(tables["trials"]["learner"]) == set(beyond.LEARNERS)
     experiment = find_experiment("beyond")
     derived = experiment.derive(tables)
-    assert experiment.figures(tables._replace(derived=derived))
-    summed = derived["worlds"]
+    assert experiment.figures(tables | derived)
+    summed, coverage = derived["worlds"], tables["coverage"]
     shifted = summed[(summed["environment"] == "gradual-shift") & (summed["alpha"] == 0.2)]
-    shares = tables.coverage[(tables.coverage["alpha"] == 0.2) & (tables.coverage["second"] > 0)]["on_grid"]
+    shares = coverage[(coverage["alpha"] == 0.2) & (coverage["second"] > 0)]["on_grid"]
     assert shifted["answerable"].iloc[0] == pytest.approx(shares.mean(), abs=1e-3)
     over = derived["over-all"]
     assert set(over["learner"]) == {"exaul", "ew", "learn-then-test", "aci-rank"}
@@ -328,9 +329,9 @@ def test_claims_beyond_the_paper_can_fail_and_a_folder_of_logs_runs(small, tmp_p
     assert over.loc[over["kind"] == "stochastic", "worlds"].eq(6).all()
 
     def holds(**columns):
-        worse = tables.trials.copy()
+        worse = tables["trials"].copy()
         worse.loc[worse["learner"] == beyond.ACI_RANK, list(columns)] = list(columns.values())
-        return {claim.sentence: claim.holds for claim in experiment.judge(tables._replace(trials=worse))}
+        return held_by_claim(experiment.judge(tables | {"trials": worse}))
 
     broken = "trials whose R_T is above the learner's pathwise bound"
     back = "aci-rank: mean answered / answerable after a first half with only wrong answers"
@@ -349,10 +350,10 @@ def test_beyond_takes_learners_alphas_and_a_grid(small, tmp_path, monkeypatch, c
     monkeypatch.setattr(beyond, "ADAPTIVE", ())
     chosen = {"learners": ("exaul-known", "aci-rank"), "alphas": (0.3,), "grid": "uniform"}
     tables = Runner(Paper(data=str(tmp_path), **chosen)).tables("beyond")
-    assert set(tables.trials["learner"]) == {"exaul-known", "aci-rank"}
-    assert set(tables.trials["alpha"]) == {0.3}
-    assert set(tables.coverage["grid"]) == {"uniform"}
-    assert {claim.sentence.split(":")[0] for claim in find_experiment("beyond").judge(tables)} >= {"aci-rank"}
+    assert set(tables["trials"]["learner"]) == {"exaul-known", "aci-rank"}
+    assert set(tables["trials"]["alpha"]) == {0.3}
+    assert set(tables["coverage"]["grid"]) == {"uniform"}
+    assert find_experiment("beyond").judge(tables)["claim"].str.startswith("aci-rank:").any()
     assert "beyond: 2 traces of at least 2000 records, by score_a\n" in capsys.readouterr().err
 
 
@@ -401,7 +402,7 @@ def test_both_directions_of_logs_of_one_name_are_run(small, in_folder):
         Path(folder).mkdir()
         rows = (f"0.{score},{error}\n" for score, error in zip("589", errors, strict=True))
         Path(folder, "log.csv").write_text("score,error\n" + "".join(rows))
-    trials = Runner(Paper(logs=("a/log.csv", "b/log.csv"))).tables("single-shift").trials
+    trials = Runner(Paper(logs=("a/log.csv", "b/log.csv"))).tables("single-shift")["trials"]
     assert set(trials["source"]) == {"log -> log (2)", "log (2) -> log"}
 
 
@@ -410,17 +411,17 @@ def test_a_broken_regression_limit_fails_the_run_and_is_no_claim():
     default, other = ({**asdict(x), "alphas": list(x.alphas)} for x in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
     assert has_default_records(default)
     assert not has_default_records(other)
-    broken = [Verdict(kind, 2.0, "<=", 1.0, kind=kind) for kind in (CLAIM, CHECK, REGRESSION)]
-    kept = [*broken[:2], broken[2]._replace(limit=2.0)]
-    for verdicts, holds in ((broken, 0), (kept, 1)):
-        table, elsewhere = (claims_table({"some": verdicts}, {}, x) for x in (default, other))
+    row = {"claim": "a", "holds": False, "measured": 2.0, "relation": "<=", "limit": 1.0, "quote": "", "why": ""}
+    for holds in (0, 1):
+        rows = [row | {"kind": CLAIM}, row | {"kind": CHECK}, row | {"kind": REGRESSION, "holds": holds == 1}]
+        table, elsewhere = (claims_table({"some": pd.DataFrame(rows)}, {}, x) for x in (default, other))
         assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
         assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold"
         assert has_failed(table) == (holds == 0)
         assert not has_failed(elsewhere)
         assert list(elsewhere["holds"]) == ["false", "false", "default records"]
-    lemma = {"some": [Verdict(LEMMA, 1, "<=", 0, kind=CHECK)]}
-    assert has_failed(claims_table(lemma, {}, other))
+    lemma = pd.DataFrame([row | {"kind": CHECK, "claim": LEMMA}])
+    assert has_failed(claims_table({"some": lemma}, {}, other))
 
 
 def test_what_agrees_with_the_paper_is_one_table_and_a_broken_regression_limit_has_status_1(
@@ -448,11 +449,12 @@ def test_the_audit_sees_bounds_that_are_a_quarter_of_the_proved_ones():
     alpha = bounds.ALPHAS["always-wrong"]
     sweep = Sweep(learners=learners, horizon=10_000, trials=20, arms=10, alphas=(alpha,), checkpoints=1)
     result = run(sweep, (records,))
-    tables = Tables(result.trials, result.curves, result.trials)
+    tables = {"trials": result.trials, "curves": result.curves}
     experiment = find_experiment("bounds")
-    judged = zip(*(experiment.judge(tables, x) for x in (None, experiment.impostors[bounds.QUARTER])), strict=True)
-    about = [pair for pair in judged if "bound" in pair[0].sentence and "1/2" not in pair[0].sentence]
-    assert [(claim.holds, quartered.holds) for claim, quartered in about] == [(True, False)] * 3 * len(learners)
+    for derive, holds in ((None, True), (experiment.impostors[bounds.QUARTER], False)):
+        judged = experiment.judge(tables, derive)
+        about = judged["claim"].str.contains("bound") & ~judged["claim"].str.contains("1/2")
+        assert list(judged["holds"][about]) == [holds] * 3 * len(learners)
     nearest = bounds.tightest(bounds.audit(result.trials))
     assert (nearest["tightness"] > 0.25).all()
     assert (nearest["falsifiable"] == nearest["trials"]).all()

@@ -1,5 +1,8 @@
 """The rivals decide as their plain NumPy versions: those of two in the reference, of the others below."""
 
+from types import SimpleNamespace
+
+import jax
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ from exaul.engine.registry import backend_of
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.learner import Learner
 from experiments.beyond import RIVALS, short_name
-from experiments.rivals import aci, csa
+from experiments.rivals import aci, csa, no_labels
 from tests import games, reference
 
 
@@ -62,3 +65,14 @@ def test_decisions_equal_the_reference(full_name, arms, kind, rating):
             game = cuts, errors, np.zeros((rounds, 3)), rates, alphas, np.ones(3)
             _, decisions = games.simulate(rival.rule, loop, arms, 0, *game)
             np.testing.assert_array_equal(decisions.T, expected)
+
+
+def test_csa_divides_delta_by_the_arms_that_can_answer():
+    """Of two arms one can, so a wealth of 20 certifies it; at alpha 1/2 a right answer is worth 1 + b."""
+    rounds, params = np.arange(40), SimpleNamespace(alpha=0.5)
+    with jax.enable_x64(True):
+        labels = [no_labels(2)._replace(count=np.array([0.0, n])) for n in rounds]
+        arms = [int(csa.certified_arm(x, params, 2)) for x in labels]
+    wealth = np.mean([(1 + b) ** rounds for b in csa.BETS], axis=0)
+    assert ((wealth > 20) & (wealth < 40)).any()
+    assert arms == [int(x < 20) for x in wealth]

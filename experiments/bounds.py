@@ -7,13 +7,12 @@ import numpy as np
 
 from exaul import Sweep
 from exaul.engine import registry
-from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
 from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables, regret_over_ew
-from experiments.experiment import Experiment, Figures, Parts, load_environment, part_of
+from experiments.experiment import Experiment, Figures, Parts, part_of
 from experiments.paper import EASY, HARD, SHIFT, EasyAndHard, Paper
 from experiments.simulations import LONG_HORIZON, LONG_RUNS
 
@@ -22,22 +21,18 @@ TUNED = {  # found by worst-case: two for the FDR risk (exp3-ix: at T = 10,000 a
     "adversary-history:groups=score,knows=rates,temperature=0.0057,memory=0.14,curiosity=0.0036": "against exp3-ix",
     "adversary-history:groups=score,knows=rates,temperature=0.17,memory=0.19,curiosity=0.012": "for the regret",
 }
-ENVIRONMENTS = {
-    "stochastic": EASY,
-    "single-shift": SHIFT,
-    "alternating-shift": SHIFT,
-    "gradual-shift": SHIFT,
-    **dict.fromkeys(TUNED, HARD),
-    "always-wrong": HARD,
+ENVIRONMENTS = {  # index of alpha, longest T, and T while the arms vary
+    "stochastic": (EASY, LONG_HORIZON, 100_000),  # its longest sweep, and that of the next, other experiments share
+    "single-shift": (SHIFT, LONG_HORIZON, 100_000),
+    "alternating-shift": (SHIFT, 1_000_000, 100_000),
+    "gradual-shift": (SHIFT, 1_000_000, 100_000),
+    **dict.fromkeys((*TUNED, "always-wrong"), (HARD, 30_000, 10_000)),  # adaptive ones are slow
 }
 # If all answers are wrong, the regret comes nearer to its bound at larger alphas. At 0.8 no run could exceed the
 # bound of R_T of exp3-ix.
 ALPHAS = {"always-wrong": 0.5}
 HORIZONS, ARMS = (1_000, 10_000, 30_000, 100_000, 1_000_000, LONG_HORIZON), (10, 100, 1_000, 10_000)
 FIXED_ARMS = 1_000  # arms while T varies
-FIXED_T = 100_000  # T while the arms vary; a tenth in adaptive environments
-LONG_RUN = "stochastic", "single-shift"  # run to the longest horizon, whose sweeps other experiments share
-LONGEST, LONGEST_ADAPTIVE = 1_000_000, 30_000  # longest T of the others, and of adaptive environments
 BOUNDS = {"regret": "", "R_T": "risk_"}  # prefix of the columns of ``audit``
 MAX_SIZE = 10**9  # largest rounds x arms of exp3-ix, which is slow
 CASE_COLUMNS = ["environment", "learner", "horizon", "arms"]
@@ -49,20 +44,15 @@ MEAN = "We provide the O(sqrt(T ln |H|)) expected regret bound of ExAUL."
 
 def _parts(paper: Paper, records: EasyAndHard) -> Parts:
     parts = []
-    for name, index in ENVIRONMENTS.items():
-        is_adaptive, alpha = isinstance(load_environment(name), Adaptive), ALPHAS.get(name, paper.alphas[index])
-        longest = LONG_HORIZON if name in LONG_RUN else LONGEST_ADAPTIVE if is_adaptive else LONGEST
+    for name, (index, longest, fixed) in ENVIRONMENTS.items():
+        alpha = ALPHAS.get(name, paper.alphas[index])
         cases = [(horizon, FIXED_ARMS) for horizon in HORIZONS if horizon <= longest]
-        cases += [(FIXED_T // 10 if is_adaptive else FIXED_T, arms) for arms in ARMS if arms != FIXED_ARMS]
+        cases += [(fixed, arms) for arms in ARMS if arms != FIXED_ARMS]
         for horizon, arms in cases:
             learners = ("exaul", "ew", "exaul-known", *(("exp3-ix",) if horizon * arms <= MAX_SIZE else ()))
-            size = {
-                "horizon": horizon,
-                "arms": arms,
-                "trials": 200 if horizon <= 100_000 else 30,
-                "checkpoints": 20,
-            }
-            run = LONG_RUNS[0] if horizon == LONG_HORIZON else size | {"learners": learners}
+            run = {"horizon": horizon, "arms": arms, "learners": learners, "checkpoints": 20}
+            run["trials"] = 200 if horizon <= 100_000 else 30
+            run = LONG_RUNS[0] if horizon == LONG_HORIZON else run
             parts.append(part_of(paper, records, name, alphas=(alpha,), **run))
     return parts
 

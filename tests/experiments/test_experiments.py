@@ -178,7 +178,7 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, small, runner, tmp_
     monkeypatch.setattr(beyond, "ADAPTIVE", ("always-wrong",))
     monkeypatch.setattr(beyond, "LEARNERS", FEW)
     monkeypatch.setattr(feedback, "LEARNERS", ("exaul",))  # beside aci-rank, with a reserve
-    monkeypatch.setattr(bounds, "ENVIRONMENTS", {"stochastic": 0, "always-wrong": 1})
+    monkeypatch.setattr(bounds, "ENVIRONMENTS", {x: bounds.ENVIRONMENTS[x] for x in ("stochastic", "always-wrong")})
     # longer than of adaptive ones, which run with 10 arms alone
     monkeypatch.setattr(bounds, "HORIZONS", (100_000,))
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))

@@ -11,7 +11,7 @@ from exaul.engine.registry import backend_of
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.learner import Learner
 from experiments.beyond import RIVALS, short_name
-from experiments.rivals import aci, csa, no_labels
+from experiments.rivals import aci, csa, no_labels, refit
 from tests import games, reference
 
 
@@ -76,3 +76,13 @@ def test_csa_divides_delta_by_the_arms_that_can_answer():
     wealth = np.mean([(1 + b) ** rounds for b in csa.BETS], axis=0)
     assert ((wealth > 20) & (wealth < 40)).any()
     assert arms == [int(x < 20) for x in wealth]
+
+
+def test_the_window_of_refit_has_the_last_labels_that_were_seen(monkeypatch):
+    monkeypatch.setattr(refit, "LABELS", 3)
+    with jax.enable_x64(True):
+        window = refit.no_window(9)
+        for cut in range(1, 9):
+            window = window.add(cut, cut / 8, cut % 4 > 0)
+    assert sorted(zip(window.cuts.tolist(), window.errors.tolist(), strict=True)) == [(x, x / 8) for x in (5, 6, 7)]
+    assert window.total == 6

@@ -1,7 +1,7 @@
 """``beyond``: ``aci-rank`` beside the paper's learners and four rivals, in all kinds of environments."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -68,9 +68,11 @@ def parts(paper: Paper, records: EasyAndHard) -> Parts:
     return list(_profile_parts(paper, *records) if paper.data is None else _trace_parts(paper, traces(paper.data)))
 
 
-def _part(paper: Paper, *records_and_environment: Any, **fields: Any) -> ExperimentPart:
-    learners = paper.learners or LEARNERS
-    return part_of(paper, *records_and_environment, grid=paper.grid or "logit", learners=learners, **fields)
+def _part(
+    paper: Paper, records: Sequence[Records], environment: str = "stochastic", **fields: Any
+) -> ExperimentPart:
+    fields |= {"grid": paper.grid or "logit", "learners": paper.learners or LEARNERS}
+    return part_of(paper, records, environment, **fields)
 
 
 def _profile_parts(paper: Paper, easy: Records, hard: Records) -> Iterator[ExperimentPart]:

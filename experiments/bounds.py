@@ -50,9 +50,8 @@ def _parts(paper: Paper, records: EasyAndHard) -> Parts:
         cases += [(fixed, arms) for arms in ARMS if arms != FIXED_ARMS]
         for horizon, arms in cases:
             learners = ("exaul", "ew", "exaul-known", *(("exp3-ix",) if horizon * arms <= MAX_SIZE else ()))
-            run = {"horizon": horizon, "arms": arms, "learners": learners, "checkpoints": 20}
-            run["trials"] = 200 if horizon <= 100_000 else 30
-            run = LONG_RUNS[0] if horizon == LONG_HORIZON else run
+            size = {"horizon": horizon, "arms": arms, "trials": 200 if horizon <= 100_000 else 30}
+            run = LONG_RUNS[0] if horizon == LONG_HORIZON else {**size, "learners": learners, "checkpoints": 20}
             parts.append(part_of(paper, records, name, alphas=(alpha,), **run))
     return parts
 

@@ -100,7 +100,9 @@ def sweeps_over(
         for index in indices:
             alpha, is_one = paper.alphas[index], load_environment(environment).sources == 1
             alphas = tuple(float(f"{alpha * x:.6g}") for x in factors if alpha * x < 1) or (alpha,)
-            for order in (records[index:] if is_one else records, records[::-1])[: 1 + (environment in SHIFTS)]:
+            orders: list[Sequence[Records]] = [records[index:] if is_one else records]
+            orders += [records[::-1]] if environment in SHIFTS else []
+            for order in orders:
                 sweeps += [part_of(paper, order, environment, alphas=alphas, **fields, **run) for run in runs]
         return sweeps
 

@@ -97,6 +97,8 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     for row in claims:
         relation, limit = row["expected"].split()
         assert row["holds"] == str(RELATIONS[relation](float(row["measured"]), float(limit))).lower()
+    kinds = {row["claim"].partition(",")[0]: row["kind"] for row in claims}
+    assert [kinds[f"{name}: mean FDR at T is at most alpha"] for name in ("exaul", "ew")] == [CLAIM, CHECK]
     page = (report / "index.html").read_text()
     assert page.count("data:image/png;base64,") == len(list(report.rglob("*.png")))
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)

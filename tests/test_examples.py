@@ -1,7 +1,5 @@
 """The examples run, and print what they say."""
 
-from pathlib import Path
-
 from examples import abstainer, many_games, one_game
 
 
@@ -31,8 +29,3 @@ def test_an_abstainer_decides_twenty_questions(capsys):
     shown = [line for line in lines[1:-1] if "feedback" in line]
     assert 0 < len(shown) < 20
     assert lines[-1].startswith(f"{len(shown)} answers shown")
-
-
-def test_an_example_is_short():
-    for module in (one_game, many_games, abstainer):
-        assert len(Path(module.__file__).read_text(encoding="utf-8").splitlines()) <= 55

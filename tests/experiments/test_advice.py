@@ -5,7 +5,6 @@ import pytest
 
 from exaul.engine.logs.files import Table
 from experiments import advice
-from experiments.claims import LEMMA
 from experiments.paper import Paper
 from experiments.run import Runner
 from tests.experiments.scale import small_scale
@@ -17,9 +16,7 @@ def tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
     alike = {"source": "a", "alpha": 0.1, "learner": advice.ACI_RANK, "advised": 0} | spread
     threshold = {"learner": advice.THRESHOLD, "fdr_in_order": 0.0, "answered_in_order": 0.2}
     rows = [alike, alike | threshold, alike | {"source": "a, first half", "advised": advised}]
-    trials = [
-        {"source": name, "alpha": 0.1, "answered": 4, "horizon": 10, "fdr": 0.1} for name in ("a", "a, first half")
-    ]
+    trials = [{"source": x, "alpha": 0.1, "answered": 4, "horizon": 10, "fdr": 0.1} for x in ("a", "a, first half")]
     return {"trials": Table(trials), "advice": Table(rows)}
 
 
@@ -57,7 +54,7 @@ def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
         f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST_HALF)
     }
     assert len(advice.way_table(played)) == 2 * 3 * 3
-    assert list(advice.advice.judge(played)["claim"]) == [LEMMA]
+    assert list(advice.advice.judge(played)["claim"]) == [advice.LEMMA]
     monkeypatch.setattr(advice, "MIN_CELLS", 1)
     assert len(advice.advice.judge(played)) == 3
     assert set(advice.advice.figures(played | advice.advice.derive(played))) == {"rights"}

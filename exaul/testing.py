@@ -48,7 +48,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     pair: tuple[Any, Any] = mine
     if isinstance(mine, str | Learner):
         pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
-        mine = registry.resolve("learner", mine, registry.LEARNERS, (Learner,))
+        mine = registry.resolve("learner", mine)
         rates = rates_of_horizon(mine, HORIZON, ARMS, False, None, None)
         if not isinstance(mine.rule, Own):
             check_rule("the learner", mine, rates, ARMS)

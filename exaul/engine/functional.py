@@ -72,7 +72,7 @@ def make(
     """
     check_precision()
     name = learner if isinstance(learner, str) else "learner"
-    definition: Learner[Any] = registry.resolve("learner", learner, registry.LEARNERS, (Learner,))
+    definition: Learner[Any] = registry.resolve("learner", learner)
     check_known("learner: feedback", (definition.feedback,), FEEDBACKS)
     check_holds("learner", name, definition.feedback != "hindsight", "a learner without hindsight")
     thresholds = ARMS if grid is None else len(grid)
@@ -400,7 +400,7 @@ def environment(
         BadInput: the environment or a tunable is unknown, the environment has another number of sources, or your
             own environment asks for what is not a record.
     """
-    entry = registry.resolve("environment", name, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    entry = registry.resolve("environment", name)
     check_count("horizon", horizon)
     reference = name if isinstance(name, str) else "environment"
     columns = (scores, errors) if np.ndim(next(iter(scores), 0)) == 1 else ([scores], [errors])

@@ -13,7 +13,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from exaul.engine import machine, registry
+from exaul.engine import machine
 from exaul.engine.checks import BadInput, as_typed, quote
 from exaul.engine.sweep import Sweep
 from exaul.kernels.cache import hash_of, kernels_hash
@@ -147,13 +147,6 @@ def identity(manifest: Mapping[str, Any], source_number: int | None = None) -> d
     return round_trip_json(parts)
 
 
-def check_unchanged(saved_manifest: Mapping[str, Any], current: Mapping[str, Any], field: str) -> None:
-    """Raise BadInput with the first difference if the ``identity`` of two manifests differs."""
-    difference = first_difference(identity(current), identity(saved_manifest), "here", "there")
-    if difference is not None:
-        raise BadInput(f"{field}: {difference}")
-
-
 def first_difference(
     first: Mapping[str, Any],
     second: Mapping[str, Any],
@@ -186,11 +179,10 @@ def flatten(nested: Any, key: str = "") -> dict[str, Any]:
 
 def resume_advice(out: str) -> str:
     """Return the clause that says how to continue the sweep in a folder, whose manifest may name a user's code."""
-    trust = list[str]()
-    with suppress(BadInput, LookupError, TypeError):  # no manifest, or one that --resume refuses
-        saved = load_json(Path(out) / MANIFEST)["configuration"]
-        trust = ["--trust"] * any(map(registry.is_user_code, (saved["environment"], *saved["learners"])))
-    return f"continue with: {as_typed('sweep', '--resume', out, *trust)}"
+    names = list[str]()
+    with suppress(BadInput):  # no manifest, or one that --resume refuses
+        names = Sweep(**read_manifest(Path(out))["configuration"]).user_code
+    return f"continue with: {as_typed('sweep', '--resume', out, *['--trust'] * bool(names))}"
 
 
 def timestamp() -> str:

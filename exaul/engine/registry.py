@@ -7,13 +7,17 @@ import importlib
 import re
 import sys
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, quote, shorten
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.environments.oblivious import Oblivious
+from exaul.kernels.learners.learner import Learner
 
 _LEARNERS = "exaul.kernels.learners"
 LEARNERS = {
@@ -43,6 +47,12 @@ ENVIRONMENTS = {
     "adversary-omniscient": f"{_ENVIRONMENTS}.adversaries:adversary_omniscient",
     "interactive": f"{_ENVIRONMENTS}.interactive:interactive",
     "always-wrong": f"{_ENVIRONMENTS}.adversaries:always_wrong",
+}
+
+ENTRIES: dict[str, tuple[dict[str, str], tuple[type, ...]]] = {  # those of exaul, and their types, by field
+    **dict.fromkeys(("learner", "learners"), (LEARNERS, (Learner,))),
+    "environment": (ENVIRONMENTS, (Oblivious, Adaptive)),
+    "score": ({}, (FunctionType,)),
 }
 
 # ``make_backend(learner, precision)`` returns the learner on a backend, or None if that has no loop for its rule
@@ -94,26 +104,27 @@ def is_user_code(name: str) -> bool:
     return ":" in name
 
 
-def check_names(field: str, names: Collection[str], table: Mapping[str, str]) -> None:
-    """Raise BadInput unless every name is in the table or has the form ``module:name`` of user code."""
-    check_known(field, (name for name in names if not is_user_code(name)), table)
+def check_names(field: str, names: Collection[str]) -> None:
+    """Raise BadInput unless every name is one of ``ENTRIES``, or has the form ``module:name`` of user code."""
+    check_known(field, (name for name in names if not is_user_code(name)), ENTRIES[field][0])
 
 
-def resolve(field: str, name: Any, table: Mapping[str, str], kinds: tuple[type, ...]) -> Any:
-    """Import a learner or environment from the table, the working folder or an installed package.
+def resolve(field: str, name: Any) -> Any:
+    """Import what a field of ``ENTRIES`` names, from exaul, the working folder or an installed package.
 
     ``name`` may be the object itself.
 
     Raises:
         BadInput: the import fails, or the object has another type.
     """
+    table, kinds = ENTRIES[field]
     if isinstance(name, kinds):
         return name
     types = " or ".join(kind.__name__ for kind in kinds)
     check_holds(field, name, isinstance(name, str), f"a name, 'module:name', or of the type {types}")
     if name in table:
         return load_object(table[name])
-    check_names(field, (name,), table)
+    check_names(field, (name,))
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from exaul.engine import machine, registry
 from exaul.engine import manifest as manifests
 from exaul.engine.checks import BadInput, check_count, check_holds, check_known, quote
-from exaul.engine.environments.adaptive import Adaptive
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
 from exaul.engine.folder import Batch, SweepFolder, fill_new, write_manifest
@@ -63,8 +62,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
         sources, left_out = _prepare_traces(sweep)
     else:
         sources = (prepare_source(sweep, records),)
-    names = sweep.environment, *(learner.name for learner in sources[0].learners)
-    user_hashes = {name: manifests.module_hash(name) for name in names if registry.is_user_code(name)}
+    user_hashes = {name: manifests.module_hash(name) for name in sweep.user_code}
     manifest = {
         "configuration": asdict(sweep),
         "sources": list(map(_source_entry, sources)),
@@ -80,7 +78,7 @@ def prepare_sweep(sweep: Sweep, records: Sequence[Records] | None = None, hashed
 
 def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
     """Prepare a source for each trace or window of neighbours; also return the number of traces left out."""
-    environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    environment = registry.resolve("environment", sweep.environment)
     if not isinstance(environment, Oblivious):
         raise BadInput(f"environment: {sweep.environment} found; a sweep over traces needs an oblivious one")
     if not sweep.logs:
@@ -381,8 +379,7 @@ def prepare_rest(path: str, given: Mapping[str, Any] = {}, trust: bool = False) 
             raise BadInput(f"resume: {name} is {quote(value)} here, {quote(saved_value)} in {path}")
     if saved["end"] is not None:
         return None
-    prepared = prepare_sweep(_sweep_of(saved, path, "resume", trust))
-    manifests.check_unchanged(saved, prepared.manifest, "resume")
+    prepared = _prepare_saved(saved, path, "resume", trust)
     return prepared._replace(manifest=prepared.manifest | {"start": saved["start"]}, is_resumed=True)
 
 
@@ -399,18 +396,23 @@ def rerun(path: str, out: str | None = None, *, trust: bool = False, progress: s
         BadInput: as in ``resume``, or ``out`` cannot be used.
     """
     saved = manifests.read_manifest(Path(path))
-    prepared = prepare_sweep(_sweep_of(saved, out, "rerun", trust), hashed=True)
-    manifests.check_unchanged(saved, prepared.manifest, "rerun")
-    return run_prepared(prepared, progress=progress)
+    return run_prepared(_prepare_saved(saved, out, "rerun", trust), progress=progress)
 
 
-def _sweep_of(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> Sweep:
-    """Return the sweep of a manifest, with folder ``out``; BadInput if it names user modules, unless ``trust``."""
+def _prepare_saved(saved: Mapping[str, Any], out: str | None, field: str, trust: bool) -> PreparedSweep:
+    """Prepare the sweep of a manifest, with folder ``out``.
+
+    Raise BadInput if it names user modules, unless ``trust``; or what its bits depend on has changed.
+    """
     sweep = Sweep(**(saved["configuration"] | {"out": out}))
-    foreign = [name for name in (sweep.environment, *sweep.learners) if registry.is_user_code(name)]
-    if foreign and not trust:
-        raise BadInput(f"{field}: the manifest names {', '.join(foreign)}, whose code would run; --trust allows it")
-    return sweep
+    if sweep.user_code and not trust:
+        names = ", ".join(sweep.user_code)
+        raise BadInput(f"{field}: the manifest names {names}, whose code would run; --trust allows it")
+    prepared = prepare_sweep(sweep, hashed=True)
+    identities = manifests.identity(prepared.manifest), manifests.identity(saved)
+    if difference := manifests.first_difference(*identities, "here", "there"):
+        raise BadInput(f"{field}: {difference}")
+    return prepared
 
 
 def merge(paths: Sequence[str], out: str | None = None) -> Result:

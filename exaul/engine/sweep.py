@@ -167,11 +167,16 @@ class Sweep(FeedbackFlags, Layout):
         part, parts = (1, 1) if self.shard is None else map(int, self.shard.split("/"))
         return range((part - 1) * self.trials // parts, part * self.trials // parts)
 
+    @property
+    def user_code(self) -> list[str]:
+        """The environment and the learners that are the user's, ``module:name``."""
+        return [name for name in (self.environment, *self.learners) if registry.is_user_code(name)]
+
     def _check_names(self) -> None:
         if self.logs and self.sources:
             raise BadInput("logs: given together with sources; choose one of the two")
-        registry.check_names("environment", (self.environment,), registry.ENVIRONMENTS)
-        registry.check_names("learners", self.learners, registry.LEARNERS)
+        registry.check_names("environment", (self.environment,))
+        registry.check_names("learners", self.learners)
         check_known("grid", (self.grid,), (*GRIDS, LOG_GRID))
         if self.grid == LOG_GRID and self.warm_start is None:
             raise BadInput("grid: log found; it has the scores of a log from the past, which --warm-start names")

@@ -24,7 +24,6 @@ from exaul.engine.logs import files
 from exaul.engine.progress import Progress
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
-from exaul.kernels.learners.learner import Learner
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import LEARNER
 from exaul.llm.asker import Asker
@@ -85,7 +84,7 @@ class DialogueLearner:
 
         from exaul.engine.functional import cuts, grid, make
 
-        learner = registry.resolve("learner", config.learner, registry.LEARNERS, (Learner,))
+        learner = registry.resolve("learner", config.learner)
         if learner.feedback != "bandit":
             raise BadInput(f"learner: {config.learner} found; it must learn from feedback on its own answers only")
         self._x64 = partial(jax.enable_x64, True)

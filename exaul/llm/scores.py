@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, quote
@@ -182,7 +181,7 @@ def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
         raise BadInput(
             f"score: {quote(name)} is unknown; it must be {', '.join(scorers)}, module:function or https://…"
         )
-    function = resolve("score", name, {}, (FunctionType,))
+    function = resolve("score", name)
     if not inspect.iscoroutinefunction(function):
         raise BadInput(f"score: {name} is no asynchronous function; it must be one: async def")
     return Scorer(function, {})

@@ -92,4 +92,4 @@ class AbstainerConfiguration(SharedConfiguration):
 
 def learner_of(name: str) -> Learner[Any]:
     """Return the learner of a name in ONLINE_LEARNERS."""
-    return registry.resolve("learner", name, registry.LEARNERS, (Learner,))
+    return registry.resolve("learner", name)

@@ -142,7 +142,7 @@ def test_an_object_is_run_under_its_name(monkeypatch):
     by_learner = [trials[trials["learner"] == name]["loss"].tolist() for name in sweep.learners]
     assert by_learner[1] == by_learner[2] != by_learner[0]
     assert Sweep(learners=[alone]).learners == ("__main__:mine",)
-    assert registry.resolve("learners", "__main__:mine", registry.LEARNERS, (type(mine),)) is alone
+    assert registry.resolve("learners", "__main__:mine") is alone
 
 
 def test_a_sweep_hides_the_errors_that_a_learner_declares_not_to_see():

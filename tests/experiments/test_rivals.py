@@ -9,7 +9,6 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.registry import backend_of
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
-from exaul.kernels.learners.learner import Learner
 from experiments.beyond import RIVALS, short_name
 from experiments.rivals import aci, csa, no_labels
 from tests import games, reference
@@ -56,7 +55,7 @@ def test_decisions_equal_the_reference(full_name, arms, kind, rating):
     )
     expected = [simulate(thresholds, scores, errors, alpha) for alpha in alphas]
     assert 0 < np.mean(expected) < 1
-    rival = registry.resolve("learner", full_name, registry.LEARNERS, (Learner,))
+    rival = registry.resolve("learner", full_name)
     cuts, errors = (np.repeat(x[:, None], 3, axis=1) for x in (compute_cuts(thresholds, scores), errors))
     rates = np.full(12, aci.STEP), np.full(12, np.nan)
     for backend in ("native", "dense"):

@@ -17,7 +17,6 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import is_over_traces, read_finished
-from exaul.engine.registry import is_user_code
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import (
     COMMAND,
@@ -148,8 +147,7 @@ class Result:
             command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
             parts.append(f"on your own log:\n{COMMAND}{command}")
         if sweep.out is not None and not theory:
-            trust = ["--trust"] * any(map(is_user_code, (sweep.environment, *sweep.learners)))
-            command = as_typed("rerun", sweep.out, "--theory", *trust)
+            command = as_typed("rerun", sweep.out, "--theory", *["--trust"] * bool(sweep.user_code))
             parts.append(f"regrets and bounds, by a repetition of the sweep:\n{COMMAND}{command}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends

@@ -116,7 +116,7 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
     Raises:
         BadInput: a name, a log, the horizon or a rate cannot be used.
     """
-    environment = registry.resolve("environment", sweep.environment, registry.ENVIRONMENTS, (Oblivious, Adaptive))
+    environment = registry.resolve("environment", sweep.environment)
     is_profile = not sweep.logs and records is None
     learners = _load_learners(sweep, isinstance(environment, Adaptive), is_profile)
     check_backend(sweep, environment)
@@ -169,7 +169,7 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
         answer_cost=answer_cost,
         abstain_cost=abstain_cost,
     )
-    if any(map(registry.is_user_code, (sweep.environment, *learners))):
+    if sweep.user_code:
         from exaul.engine.simulation.user_code import try_user_code  # which imports JAX
 
         try_user_code(source)
@@ -226,7 +226,7 @@ def _load_learners(sweep: Sweep, is_adaptive: bool, is_profile: bool) -> dict[st
             f"learners: {registry.FROM_LOG} found; it starts from a sample of a built-in profile; elsewhere, "
             "aci-rank starts from --warm-start"
         )
-    learners = {name: registry.resolve("learners", name, registry.LEARNERS, (Learner,)) for name in names}
+    learners = {name: registry.resolve("learners", name) for name in names}
     if not is_adaptive:
         return learners
     comparators = [name for name, learner in learners.items() if learner.feedback == "hindsight"]

@@ -55,10 +55,7 @@ COMMAND_GROUPS = {"journal": "check or export the journal of Abstainers, or begi
 
 
 def parser(argv: Sequence[str]) -> Parser:
-    """Return the parser of all commands, with the flags of the called one.
-
-    Only the module of the called command is imported, which keeps ``exaul --help`` fast.
-    """
+    """Return the parser of the called command, whose module alone is imported; or that of all, without flags."""
     root = Parser(
         prog="exaul",
         description="Decide when a language model says 'I don't know': try learners on a log, then run one.",
@@ -67,19 +64,21 @@ def parser(argv: Sequence[str]) -> Parser:
     root.add_argument("--version", action="version", version=f"exaul {__version__}")
     groups = {"": root.add_subparsers(**SUBPARSERS)}
     words = [word for word in argv if not word.startswith("-")]
-    for name, (module, text) in COMMAND_MODULES.items():
+    called = next((name for name in COMMAND_MODULES if name.split() == words[: len(name.split())]), None)
+    for name in COMMAND_MODULES if called is None else (called,):
+        module, text = COMMAND_MODULES[name]
         *group, verb = name.split()
         if group and group[0] not in groups:
             help_text = COMMAND_GROUPS[group[0]]
             of_group = groups[""].add_parser(group[0], help=help_text, description=help_text)
             groups[group[0]] = of_group.add_subparsers(**SUBPARSERS)
         sub = groups["".join(group)].add_parser(verb, help=text, description=text)
-        if name.split() == words[: len(name.split())]:
-            called: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
-            add_flags(sub, called.configurations)
-            sub.epilog = called.examples.format(exaul=as_typed())
+        if called is not None:
+            command: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
+            add_flags(sub, command.configurations)
+            sub.epilog = command.examples.format(exaul=as_typed())
             root.words = sub.words  # of the called command; else of all commands
-            sub.set_defaults(run=called.run)
+            sub.set_defaults(run=command.run)
     return root
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import refuse, show, terminal_width
-from exaul.engine.checks import BadInput, Configuration, check_count, check_known, check_not_negative, setting
+from exaul.engine.checks import Configuration, check_count, check_known, check_not_negative, setting
 from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.progress import MODES
@@ -72,7 +72,6 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     flags, fields = SweepFlags(**fields_given(SweepFlags, arguments)), fields_given(Sweep, arguments)
     config = Sweep(**fields)
     from exaul.engine import machine, run
-    from exaul.engine.manifest import is_over_traces
     from exaul.kernels.native import store
 
     machine.use_compilation_cache()
@@ -86,8 +85,6 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         again = f"exaul rerun {path} prints its summary again, with --theory also regrets and bounds"
         print(f"{path}: finished; nothing to resume ({again})")
         return 0
-    if flags.theory and is_over_traces(prepared.manifest):
-        raise BadInput("theory: given, but a sweep over traces prints no regrets; traces.csv has them")
     if flags.dry_run:
         show(run.describe_sweep_needs(prepared))
         return 0
@@ -133,10 +130,13 @@ def print_report(result: Any, theory: bool) -> int:
     """Print the summary of a result. Return 1 if a proven inequality is violated, else 0."""
     from exaul.engine.results.summary import describe_checks
 
-    out = result.sweep.out
-    hint = "" if theory or result.traces is not None else "; --theory prints regrets and bounds"
+    out, hint, unused = result.sweep.out, "", ""
+    if result.traces is not None:
+        unused = "--theory: over traces no regrets are printed; traces.csv has them" * theory
+    elif not theory:
+        hint = "; --theory prints regrets and bounds"
     saved = f"nothing is saved without --out DIR{hint}" if out is None else f"tables, figures and manifest: {out}"
-    show(result.summary(terminal_width(), theory), saved)
+    show(result.summary(terminal_width(), theory), unused, saved)
     if result.lemma_holds and result.risk_holds:
         return 0
     reason = "this is a bug in exaul (please report it), or a bound of your own learner is false"

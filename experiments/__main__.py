@@ -7,7 +7,6 @@ result, not an error.
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -80,10 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         flags = parser(argv).parse_args(argv)
         config, cluster = (cls(**fields_given(cls, vars(flags))) for cls in (flags.config, ClusterFlags))
-        if cluster.has_cluster and getattr(config, "redraw", None) is not None:
+        if cluster.flag and getattr(config, "redraw", None) is not None:
             raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
         try:
-            with cluster.workers() if cluster.has_cluster else nullcontext((None, 1)) as (executor, _):
+            with cluster.workers() as (executor, _):
                 return flags.action(config, executor)
         except (Mismatch, BatchFailed) as error:
             return terminal.refuse("experiments", str(error), 1)

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     machine.use_compilation_cache()
     path = flags.resume
     prepared = (
-        run.prepare_sweep(config, hashed=flags.has_cluster)
+        run.prepare_sweep(config, hashed=bool(flags.flag))
         if path is None
         else run.prepare_rest(path, fields, flags.trust)
     )
@@ -88,7 +87,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     if flags.dry_run:
         show(run.describe_sweep_needs(prepared))
         return 0
-    with flags.workers() if flags.has_cluster else nullcontext((None, 0)) as (executor, workers):
+    with flags.workers() as (executor, workers):
         batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
         if flags.progress == "bar" and sys.stderr.isatty() and store.is_empty():
             print(
@@ -97,7 +96,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         try:
             result = run.run_prepared(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
-            cluster = f" {flags.flag}" if flags.has_cluster and (config.out or path) else ""
+            cluster = f" {flags.flag}" if flags.flag and (config.out or path) else ""
             return refuse("exaul", f"{error}{cluster}", 1)
     return print_report(result, flags.theory)
 

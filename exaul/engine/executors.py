@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines, setting
@@ -83,18 +83,19 @@ class ClusterFlags(Configuration):
             raise BadInput("ray: given together with dask; choose one of the two")
 
     @property
-    def has_cluster(self) -> bool:
-        """Whether a cluster is named."""
-        return self.ray is not None or self.dask is not None
-
-    @property
     def flag(self) -> str:
-        """The flag that names the cluster, with its value."""
-        return f"--dask {self.dask}" if self.dask is not None else f"--ray {self.ray}"
+        """The flag that names the cluster, with its value; empty if none is named."""
+        named = (f"--{name} {address}" for name, address in (("ray", self.ray), ("dask", self.dask)) if address)
+        return next(named, "")
 
-    def workers(self) -> AbstractContextManager[tuple[Executor, int]]:
-        """Return a context of an executor and how many calls it runs at once; BadInput if it cannot be reached."""
-        return _on_dask(self.dask) if self.dask is not None else _on_ray(str(self.ray))
+    def workers(self) -> AbstractContextManager[tuple[Executor | None, int]]:
+        """Return a context of an executor and how many calls it runs at once, or of (None, 0) without a cluster.
+
+        Raise BadInput if it cannot be reached.
+        """
+        if self.dask is not None:
+            return _on_dask(self.dask)
+        return nullcontext((None, 0)) if self.ray is None else _on_ray(self.ray)
 
 
 class _Ray(Executor):

@@ -19,7 +19,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -82,12 +82,8 @@ class SweepFolder:
 
         Raise BadInput if another process has locked it, a new one is not empty, or it cannot be written.
         """
-        with ExitStack() as stack:
-            path = None if out is None else Path(out)
-            if path is not None and is_resumed:
-                stack.enter_context(lock(path))
-            elif path is not None:
-                path = stack.enter_context(_lock_new(str(path)))
+        with nullcontext() if out is None else lock(Path(out)) if is_resumed else _lock_new(out) as path:
+            if path is not None and not is_resumed:
                 write_manifest(path, manifest)
             yield cls(path, manifest, save_every)
 
@@ -245,7 +241,7 @@ class SweepFolder:
 def _lock_new(out: str) -> Iterator[Path]:
     """Create and lock a folder, or raise BadInput if it is in use; yield it with links resolved."""
     folder = check_output_folder(out)
-    with explain_errors(folder), create_folder(folder), lock(folder):
+    with create_folder(folder):
         check_output_folder(out)  # again under the lock: another process may have filled it in between
         yield folder
 
@@ -299,7 +295,7 @@ def explain_errors(folder: Path, advice: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def lock(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[Path]:
     """Hold the operating system's lock on a folder; it ends with the process. Raise BadInput if it is held."""
     with explain_errors(folder):
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -313,18 +309,23 @@ def lock(folder: Path) -> Iterator[None]:
             raise BadInput(f"out: {folder} is in use by another process") from None
         except OSError as error:
             raise BadInput(f"out: {folder} cannot be locked ({error.strerror})") from None
-        yield
+        yield folder
     finally:
         os.close(handle)
 
 
 @contextmanager
 def create_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents. If the body raises, remove the new ones that are empty."""
+    """Create a folder and its parents, and lock it. If the body raises, remove the new ones that are empty.
+
+    Raise BadInput if it is in use, or cannot be written, in the body, too.
+    """
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
+        with explain_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with lock(folder):
+                yield
     except BaseException:
         for path in new_folders:
             with suppress(OSError):

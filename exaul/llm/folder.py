@@ -10,7 +10,7 @@ from typing import Any
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.folder import check_output_folder, create_folder, explain_errors, lock, write_manifest
+from exaul.engine.folder import check_output_folder, create_folder, write_manifest
 from exaul.engine.manifest import MANIFEST, load_json, round_trip_json, timestamp
 from exaul.llm.flags import EndpointFlags
 
@@ -35,7 +35,7 @@ def open_folder(out: str, manifest: Mapping[str, Any], changeable: Sequence[str]
     manifest_path = Path(out) / MANIFEST
     is_new = not manifest_path.is_file()
     folder = check_output_folder(out) if is_new else Path(out).resolve()
-    with explain_errors(folder), create_folder(folder), lock(folder):
+    with create_folder(folder):
         if is_new:
             write_manifest(folder, manifest)
         else:

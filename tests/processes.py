@@ -13,6 +13,7 @@ from exaul.commands.main import main
 
 ROOT = Path(__file__).parents[1]
 EXAUL = sys.executable, "-m", "exaul"
+ENTRY = "from exaul.commands.main import entry; entry()"  # a program that runs a command
 
 
 def variables(**more):
@@ -20,11 +21,11 @@ def variables(**more):
     return os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"} | more
 
 
-def python(code, *argv, folder=None, env=None, status=0):
+def python(code, *argv, folder=None, env=None, status=0, **options):
     """Run a program, which must end with the status, unless that is None; return the process and its texts."""
     command = [sys.executable, "-c", code, *argv]
-    env = variables() if env is None else env
-    process = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    options = {"env": variables() if env is None else env, "stdout": subprocess.PIPE} | options
+    process = subprocess.run(command, cwd=folder, stderr=subprocess.PIPE, text=True, check=False, **options)
     assert status in (None, process.returncode), process.stderr
     return process
 

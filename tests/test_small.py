@@ -8,7 +8,7 @@ from importlib import metadata
 
 import pytest
 
-from tests.processes import python, service, variables
+from tests.processes import ENTRY, python, service, variables
 
 SMALL = ("numpy",)
 SERVING = "fastapi", "uvicorn", "prometheus-client", "httpx2"
@@ -61,7 +61,6 @@ from exaul.commands.main import main
 for learner in learners:
     assert main(["journal", "verify", f"{learner}.sqlite"]) == 0
 """
-ENTRY = "from exaul.commands.main import entry; sys.argv[:1] = ['exaul']; entry()"
 
 
 @cache

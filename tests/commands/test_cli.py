@@ -18,8 +18,7 @@ from exaul.engine import registry
 from exaul.engine.logs.diagnosis import recommend_grid
 from exaul.engine.logs.log import Layout, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
-from tests.commands.boundaries.helpers import process
-from tests.processes import ROOT, output_of, refusal_of
+from tests.processes import ENTRY, ROOT, output_of, python, refusal_of, variables
 
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20"]
 
@@ -214,6 +213,5 @@ figures.draw = lambda *tables: {}
     flags = (
         "sweep --trials 2 --horizon 20 --arms 5 --learners aci-rank --backend dense --feedback-rate 0.3 --delay 2"
     )
-    done = process([*flags.split(), "--out", tmp_path / "out"], before, env={"PYTHONWARNINGS": "error"})
-    assert done.returncode == 0, done.stderr
+    python(before + ENTRY, *flags.split(), "--out", tmp_path / "out", env=variables(PYTHONWARNINGS="error"))
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["versions"]["exaul"] == exaul.__version__

@@ -261,19 +261,8 @@ def test_what_is_refused_above_is_otherwise_accepted():
 
 
 FRACTION = r"it must be a log, or a fraction in \(0, 1\), such as 0.5"
-OUT_OF_RANGE = (
-    *(
-        "alphas 0.0",
-        "alphas 1.0",
-        "alphas nan",
-        "delta 1.0",
-        "lambdas -1.0",
-        "lambdas inf",
-        "trials 0",
-        "horizon 0",
-    ),
-    *("checkpoints 0", "arms 1", "seed -1", "eta 0.0", "gamma -0.1"),
-)
+OUT_OF_RANGE = "alphas 0.0,alphas 1.0,alphas nan,delta 1.0,lambdas -1.0,lambdas inf,trials 0,horizon 0,"
+OUT_OF_RANGE += "checkpoints 0,arms 1,seed -1,eta 0.0,gamma -0.1"
 TUNABLES = "--environment adversary-omniscient --tunables"
 BAD = {  # LOGS is a folder of one log, which is LOG
     f"{TUNABLES} memory=0": "tunables: memory=0 found; it must be a number from 0.001 to 0.5",
@@ -316,7 +305,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--grid log": "grid: log found; it has the scores of a log from the past",
     "--ray auto --dask local": "ray: given together with dask",
     "--ray auto --batches 0": "batches: 0 found",
-    **{f"--{x}": f"{x.replace(' ', ': ')} found" for x in OUT_OF_RANGE},
+    **{f"--{x}": f"{x.replace(' ', ': ')} found" for x in OUT_OF_RANGE.split(",")},
     "--alphas x": "argument --alphas: invalid number value: 'x'\n",
     "--alphas 0.1,0.2": "argument --alphas: invalid number value: '0.1,0.2'; separate values by spaces",
     "--alphas 0.1 0.1": "alphas: 0.1 is given twice",

@@ -1,15 +1,13 @@
 """Functions and constants that the tests of input and output at their limits share."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
 from exaul.engine.simulation import chunks
-from tests.processes import refusal_of, variables
+from tests.processes import refusal_of
 
 SMALL = ["--trials", "2", "--horizon", "300", "--arms", "20", "--learners", "exaul", "--progress", "quiet"]
 ROWS = "score,error\n0.5,1\n0.9,0\n0.8,0\n"
@@ -24,14 +22,6 @@ def refused(capsys, argv, *words, program=main):
     for word in words:
         assert word in err
     return err
-
-
-def process(argv, before="", **options):
-    """Run a command in a new process."""
-    code = f"{before}\nfrom exaul.commands.main import entry; entry()"
-    env = variables(**options.pop("env", {}))
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | options
-    return subprocess.run([sys.executable, "-c", code, *argv], env=env, check=False, **options)
 
 
 def interrupted(*more):

@@ -19,7 +19,8 @@ from exaul.commands.main import entry, main
 from exaul.engine import simulation
 from exaul.engine.manifest import resume_advice
 from exaul.engine.results import figures
-from tests.commands.boundaries.helpers import ROWS, SMALL, process
+from tests.commands.boundaries.helpers import ROWS, SMALL
+from tests.processes import ENTRY, python, variables
 
 
 def test_verify_says_where_nothing_was_compared(capsys, refused):
@@ -44,11 +45,10 @@ def test_an_output_that_cannot_be_written():
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as gone, open("/dev/full", "w") as full:
-        done = process(["profiles"], stdout=gone)
-        assert (done.returncode, done.stderr) == (141, b"")
-        done = process(["profiles"], stdout=full)
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
-    assert b"No space left on device" in done.stderr
+        assert python(ENTRY, "profiles", stdout=gone, status=141).stderr == ""
+        error = python(ENTRY, "profiles", stdout=full, status=2).stderr
+    assert error.count("\n") == 1
+    assert "No space left on device" in error
 
 
 def test_terminals_without_the_characters(monkeypatch):
@@ -63,9 +63,8 @@ def test_terminals_without_the_characters(monkeypatch):
     printed = sys.stdout.buffer.getvalue()
     assert b"+-" in printed
     assert b"l\\xf6g, 3 rows" in printed
-    posix = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = process(["inspect", "log.csv", "--out", "out"], env=posix)
-    assert done.returncode == 0, done.stderr
+    posix = variables(LC_ALL="POSIX", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    python(ENTRY, "inspect", "log.csv", "--out", "out", env=posix)
     assert Path("out/risk-coverage.csv").exists()
 
 

@@ -18,9 +18,8 @@ from exaul.engine.logs import files
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW, JournalEntry, digest_of
 from exaul.serving.file import FILE_VERSION
 from exaul.serving.journal import read_journal
-from tests.commands.boundaries.helpers import process
 from tests.engine.test_abstainers import replay_in_memory
-from tests.processes import output_of, sql
+from tests.processes import ENTRY, output_of, python, sql
 
 KEYS = "a", "b", "c"
 LOG = [0.2, 0.9] * 20, [1, 0] * 20
@@ -155,7 +154,7 @@ def test_a_journal_in_use_is_verified_and_exported(state, capsys, monkeypatch):
         assert main(["journal", "export", "state", "rated.csv"]) == 0
         before = Path("state-wal").stat()[:7]  # without times
         shutil.copy("state", "copy")  # which releases SQLite's locks of this process
-        assert process(["journal", "verify", "state"]).returncode == 0
+        python(ENTRY, "journal", "verify", "state")
         assert Path("state-wal").stat()[:7] == before
     monkeypatch.undo()
     assert main(["journal", "verify", "state"]) == 0

@@ -17,8 +17,8 @@ from exaul.commands.main import main
 from exaul.engine import machine
 from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
-from tests.commands.boundaries.helpers import ROWS, SMALL, process
-from tests.processes import python
+from tests.commands.boundaries.helpers import ROWS, SMALL
+from tests.processes import ENTRY, python
 
 NAMES = {
     "NA.csv": "NA",
@@ -149,7 +149,7 @@ def test_a_log_of_a_million_rows():
     rows = np.column_stack([rng.random(10**6), rng.random(10**6) < 0.3])
     np.savetxt("million.csv", rows, "%.6g", ",", header="score,error", comments="")
     argv = ["sweep", "--logs", "million.csv", "--trials", "2", "--horizon", "3000", "--learners", "exaul"]
-    assert process(argv, timeout=120).returncode == 0
+    python(ENTRY, *argv, timeout=120)
 
 
 def test_numbers_beyond_all_bounds(refused):

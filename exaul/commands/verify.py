@@ -92,10 +92,8 @@ def certify_all(prepared: PreparedSource) -> list[Certificate]:
         return [certify(prepared, learner) for learner in prepared.learners if not learner.is_fixed]
 
 
-def certificate_text(
-    certificates: Sequence[Certificate], fixed: Sequence[str], precision: str, width: int | None = None
-) -> str:
-    """Return certificates, names of fixed arms, and the verdict as text; ``width`` is that of ``format_table``."""
+def _table(certificates: Sequence[Certificate], precision: str) -> str:
+    """Return a row of text for each learner, as wide as the terminal."""
     rows = [
         {"learner": c.learner, "backend": c.backend, "copies that differ": f"{c.parted:,}"}
         | {"decisions": f"{c.decisions:,}"}
@@ -105,13 +103,7 @@ def certificate_text(
     meanings = {f"change in {x}": "mean over copies ±half of its 95% interval" for x in certificates[0].changes}
     accepted = f"accepted: {TOLERANCE[precision]:g} of the decisions"
     meanings["copies that differ"] = f"from dense in some decision, given the same uniforms ({accepted})"
-    parts = [
-        f"decisions in {precision}, compared with dense in float64",
-        format_table(rows, width, meanings, names=2, kept=3),
-        f"{', '.join(fixed)}: of fixed arms there is nothing to compare" if fixed else "",
-        _verdict([c for c in certificates if not c.holds(precision)]),
-    ]
-    return "\n\n".join(filter(None, parts))
+    return format_table(rows, terminal_width(), meanings, names=2, kept=3)
 
 
 def _verdict(refused: Sequence[Certificate]) -> str:
@@ -150,8 +142,14 @@ def main(arguments: Mapping[str, Any]) -> int:
         raise BadInput(
             f"learners: {', '.join(fixed)} found; at least one must learn, as fixed arms are only counted"
         )
-    show(certificate_text(certificates, fixed, sweep.precision, terminal_width()))
-    return int(not all(certificate.holds(sweep.precision) for certificate in certificates))
+    refused = [certificate for certificate in certificates if not certificate.holds(sweep.precision)]
+    show(
+        f"decisions in {sweep.precision}, compared with dense in float64",
+        _table(certificates, sweep.precision),
+        f"{', '.join(fixed)}: of fixed arms there is nothing to compare" if fixed else "",
+        _verdict(refused),
+    )
+    return int(bool(refused))
 
 
 COMMANDS = {"verify": Command((Sweep,), main)}

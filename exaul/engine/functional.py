@@ -407,16 +407,15 @@ def environment(
     scores, errors = ([np.asarray(x, float) for x in column] for column in columns)
     allowed = f"{entry.sources} array{'s' if entry.sources > 1 else ''}, as {reference} has that many sources"
     check_holds("scores, errors", [len(scores), len(errors)], len(scores) == entry.sources == len(errors), allowed)
-    grid = np.asarray(grid, np.float64)
+    grid, pools = np.asarray(grid, np.float64), list[Pool]()
     for f, e in zip(scores, errors, strict=True):
         check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape != (0,), "of one shape, and not empty")
-        cuts(grid, f)  # which checks both
         _check_range("errors", e, 0, 1)
+        pools.append(Pool(cuts(grid, f), e))
     values = adaptive.read_tunables(reference, entry, {key: str(x) for key, x in (tunables or {}).items()})
     if isinstance(entry, Oblivious):
         if reference not in registry.ENVIRONMENTS:
             check_choose_pool(reference, entry, horizon or 1)
-        pools = [Pool(compute_cuts(grid, f), e) for f, e in zip(scores, errors, strict=True)]
         streams = make_streams(entry.choose_pool, entry.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
         rounds = INTEGER_LIMIT - 1 if entry.shuffled or entry.sources > 1 else len(scores[0])
         return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)

@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from exaul.engine.checks import BadInput, Configuration, check_holds, join_lines, setting
+from exaul.engine.checks import BadInput, Configuration, check_holds, check_installed, join_lines, setting
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 TIMEOUT = 10  # seconds for a connection (chosen)
@@ -85,14 +85,10 @@ class ClusterFlags(Configuration):
     @property
     def flag(self) -> str:
         """The flag that names the cluster, with its value; empty if none is named."""
-        named = (f"--{name} {address}" for name, address in (("ray", self.ray), ("dask", self.dask)) if address)
-        return next(named, "")
+        return f"--dask {self.dask}" if self.dask else f"--ray {self.ray}" if self.ray else ""
 
     def workers(self) -> AbstractContextManager[tuple[Executor | None, int]]:
-        """Return a context of an executor and how many calls it runs at once, or of (None, 0) without a cluster.
-
-        Raise BadInput if it cannot be reached.
-        """
+        """Return a context: an executor, or None, and how many calls it runs at once; BadInput if out of reach."""
         if self.dask is not None:
             return _on_dask(self.dask)
         return nullcontext((None, 0)) if self.ray is None else _on_ray(self.ray)
@@ -116,10 +112,9 @@ class _Ray(Executor):
 
 @contextmanager
 def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
-    try:
-        import ray
-    except ImportError as error:
-        raise BadInput(f"ray: not installed; run: uv run --extra ray exaul sweep --ray {address}") from error
+    check_installed(("ray",), f"run: uv run --extra ray exaul sweep --ray {address}")
+    import ray
+
     remote = None if address in LOCAL_ADDRESSES else address
     if remote is not None:
         _check_reachable(remote)
@@ -150,11 +145,10 @@ def _check_reachable(address: str) -> None:
 
 @contextmanager
 def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
-    try:
-        import dask
-        from distributed import Client
-    except ImportError as error:
-        raise BadInput(f"dask: not installed; run: uv run --extra dask exaul sweep --dask {address}") from error
+    check_installed(("distributed", "dask"), f"run: uv run --extra dask exaul sweep --dask {address}")
+    import dask
+    from distributed import Client
+
     with dask.config.set({"distributed.scheduler.allowed-failures": LOST_WORKERS}):
         try:
             is_local = address in LOCAL_ADDRESSES

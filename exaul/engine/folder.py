@@ -316,9 +316,9 @@ def lock(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def create_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents, and lock it. If the body raises, remove the new ones that are empty.
+    """Create a folder and its parents, and lock it; BadInput for an OSError, and if it is in use.
 
-    Raise BadInput if it is in use, or cannot be written, in the body, too.
+    If the body raises, the new ones that are empty are removed.
     """
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     try:

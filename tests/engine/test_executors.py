@@ -210,7 +210,7 @@ def test_without_the_extra_a_sentence_says_so(library, capsys):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "nowhere", ":6379"])
 def test_a_ray_cluster_that_cannot_be_reached_is_one_line(address, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(__spec__=True))
     printed = refusal_of(["sweep", "--ray", address, "--trials", "2"], capsys)
     assert printed.startswith(f"exaul: --ray: {address} cannot" if "127" in address else "exaul: --ray: '")
 

@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -232,6 +233,15 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_saved(monkeypatch, capsys, s
     monkeypatch.undo()
     assert main(["sweep", "--resume", "out"]) == 0
     assert files_in("out") == files_in("whole")
+
+
+def test_a_folder_that_cannot_be_begun_is_removed(monkeypatch):
+    """In Python, too, with one sentence."""
+    full = mock.Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr("exaul.engine.folder.save_json", full)
+    with pytest.raises(BadInput, match=r"^out: .*new/out cannot be written \(No space left on device\)"):
+        run(Sweep(**GAME, out="new/out"))
+    assert not Path("new").exists()
 
 
 def test_bits_depend_on_the_code_that_simulates_and_on_the_source_of_the_batch(monkeypatch):

@@ -64,7 +64,7 @@ def parser(argv: Sequence[str]) -> Parser:
     root.add_argument("--version", action="version", version=f"exaul {__version__}")
     groups = {"": root.add_subparsers(**SUBPARSERS)}
     words = [word for word in argv if not word.startswith("-")]
-    called = next((name for name in COMMAND_MODULES if name.split() == words[: len(name.split())]), None)
+    called = next(filter(COMMAND_MODULES.get, (" ".join(words[:2]), *words[:1])), None)
     for name in COMMAND_MODULES if called is None else (called,):
         module, text = COMMAND_MODULES[name]
         *group, verb = name.split()

@@ -20,6 +20,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -209,7 +210,7 @@ class SweepFolder:
         content |= {_DIGEST: np.array(_digest(content))}
         assert self.path is not None
         with explain_errors(self.path, RESUME_HINT):
-            write_beside(self._file(prefix, batch), lambda path: _save(path, content))
+            write_beside(self._file(prefix, batch), partial(_save, content))
 
     def load(self, batch: Batch, prefix: str = "") -> Arrays:
         """Return the arrays in the file of a batch; BadInput if it is unreadable, changed or of another sweep."""
@@ -246,7 +247,7 @@ def _lock_new(out: str) -> Iterator[Path]:
         yield folder
 
 
-def _save(path: Path, content: Arrays) -> None:
+def _save(content: Arrays, path: Path) -> None:
     with path.open("wb") as stream:
         np.savez(stream, **content)  # type: ignore[arg-type]
         stream.flush()
@@ -370,24 +371,24 @@ def _remove(path: Path) -> None:
 
 def write_beside(path: Path, save: Callable[[Path], object]) -> None:
     """Write a file under a temporary name and rename it, so that a reader never sees half of it."""
-    partial = path.with_name(PARTIAL_PREFIX + path.name)
+    unfinished = path.with_name(PARTIAL_PREFIX + path.name)
     try:
         path.parent.mkdir(exist_ok=True)
-        save(partial)
-        partial.replace(path)
+        save(unfinished)
+        unfinished.replace(path)
     except BaseException:
-        _remove(partial)
+        _remove(unfinished)
         raise
 
 
 def write_table(path: Path, table: files.Table) -> None:
     """Write a table, as ``write_beside``."""
-    write_beside(path, lambda partial: files.save(table, partial))
+    write_beside(path, partial(files.save, table))
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a folder."""
-    write_beside(folder / MANIFEST, lambda path: save_json(manifest, path))
+    write_beside(folder / MANIFEST, partial(save_json, manifest))
 
 
 def write_new(out: str, tabled: Mapping[str, files.Table], drawn: Mapping[str, Any]) -> None:

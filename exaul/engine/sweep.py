@@ -170,7 +170,7 @@ class Sweep(FeedbackFlags, Layout):
     @property
     def user_code(self) -> list[str]:
         """The environment and the learners that are the user's, ``module:name``."""
-        return [name for name in (self.environment, *self.learners) if registry.is_user_code(name)]
+        return list(filter(registry.is_user_code, (self.environment, *self.learners)))
 
     def _check_names(self) -> None:
         if self.logs and self.sources:

@@ -63,8 +63,7 @@ def parser(argv: Sequence[str]) -> Parser:
     root.words = [name.partition(" ")[0] for name in COMMAND_MODULES]
     root.add_argument("--version", action="version", version=f"exaul {__version__}")
     groups = {"": root.add_subparsers(**SUBPARSERS)}
-    words = [word for word in argv if not word.startswith("-")]
-    called = next(filter(COMMAND_MODULES.get, (" ".join(words[:2]), *words[:1])), None)
+    called = next(filter(COMMAND_MODULES.get, (" ".join(argv[:2]), *argv[:1])), None)
     for name in COMMAND_MODULES if called is None else (called,):
         module, text = COMMAND_MODULES[name]
         *group, verb = name.split()

@@ -99,7 +99,8 @@ def add_flags(parser: Parser, configurations: Sequence[type]) -> None:
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "metavar": f.metadata["metavar"]}
         while get_origin(hint) is tuple or isinstance(hint, UnionType):  # a float for ``tuple[float, ...]``
             hint = get_args(hint)[0]
-        options |= {"nargs": "+" if is_tuple else None, "type": {float: number, int: integer}.get(hint, hint)}
+        options |= {"action": "extend", "nargs": "+"} if is_tuple else {}  # if given twice, it has all values
+        options["type"] = {float: number, int: integer}.get(hint, hint)
         group.add_argument(flag, help=text, **options)
         if is_tuple and name.endswith("s") and name[:-1] not in all_names:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **options)

@@ -33,10 +33,10 @@ def log(tmp_path):
 
 
 def test_a_sweep_writes_its_folder(tmp_path, log, capsys, monkeypatch):
-    """Its trials are those of the same sweep in Python. Flags may be singular, numbers 20% or 3e2."""
+    """Its trials are those of the same sweep in Python. Flags may be singular or given twice, numbers 20% or 3e2."""
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **how: path.touch())
     out = tmp_path / "made" / "out"
-    argv = ["sweep", *SMALL, "--log", f"{log}:model=a", "--alpha", "20%", "0.1", "--lambda", "3", "20"]
+    argv = ["sweep", *SMALL, "--log", f"{log}:model=a", "--alpha", "20%", "--alphas", "0.1", "--lambda", "3", "20"]
     assert main([*argv, "--out", str(out), "--checkpoints", "7", "--horizon", "3e2"]) == 0
     figures = {f"{x}-by-{axis}" for x in ("fdr", "answered", "regret") for axis in ("alpha", "lambda")}
     figures |= {"answered", "fdr", "answered-over-time", "risk", "regret"}

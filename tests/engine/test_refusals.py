@@ -330,7 +330,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--out mine.csv/deep": "out: .* cannot be written",
     "--backend quantum": "backend: 'quantum' is unknown; one of native",
     "--backend blocks --eta 9": "backend: blocks found; at eta = 9 .* it must be rows or dense",
-    "--learners no-abstention --eta 0.1": "eta: given, but none of the learners has it: no-abstention",
+    "--steps 0.5": "steps: given, but none of the learners has it: exaul, ew",
     "--steps 2": "steps: 2.0 found; it must be in .0, 1.",
     "--shard 2/1": "shard: '2/1' found; it must be I/N, 1 <= I <= N",
     "--alphas": "argument --alphas: expected at least one argument",

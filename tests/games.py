@@ -18,7 +18,7 @@ from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, SPAN, Block, Copies, Rates, compute_costs
 from exaul.kernels.learners.learner import Sided, has_weights, start_copies, start_of
 from exaul.kernels.native import NativeBackend, RecordBlocks
-from exaul.kernels.play import BlockLearner, advance_copies, initial_states
+from exaul.kernels.play import advance_copies, initial_states
 from exaul.kernels.records import make_streams
 from exaul.kernels.rows import RowState
 from exaul.kernels.uniforms import Draws
@@ -206,7 +206,7 @@ def _traced(backend, arms, start, copies, cuts, errors, uniforms, rates):
         for first in range(0, len(cuts), BLOCK):
             rows = slice(first, first + BLOCK)
             # a round that pads a block may change a learner's state, unless it computes whole blocks
-            pad = [(0, BLOCK - len(cuts[rows]) if isinstance(learner, BlockLearner) else 0), (0, 0)]
+            pad = [(0, BLOCK - len(cuts[rows]) if hasattr(learner, "advance_block") else 0), (0, 0)]
             records = np.pad(cuts[rows], pad, constant_values=1), np.pad(errors[rows], pad)
             records = (x[:, 0] if shared else x[:, copies.record_stream] for x in records)
             drawn = Draws(np.pad(uniforms[rows], pad)[:, copies.draw_stream])

@@ -26,7 +26,7 @@ from jax import lax
 from exaul.kernels.dense import FixedLearner, RankedLearner, RankedState, visible_error, weights_of
 from exaul.kernels.game import BLOCK, Block, RuleParams, Start
 from exaul.kernels.learners.learner import Fixed, Learner, Ranked, Sided
-from exaul.kernels.play import Backend, BlockLearner
+from exaul.kernels.play import Backend
 
 PIECE = 8  # rounds of a piece, which is written out (measured: 16 compile four times longer, and run no faster)
 WORD = 64  # bits
@@ -78,7 +78,7 @@ def _collapse(values: jax.Array, cuts: jax.Array) -> tuple[list[jax.Array], jax.
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class SidedBlocks(BlockLearner):
+class SidedBlocks:
     """A learner with two charges, below the cut and above; the state is losses up to a constant, [H] float64."""
 
     definition: Learner[Sided]
@@ -89,7 +89,7 @@ class SidedBlocks(BlockLearner):
         """Return the state before round 1."""
         return jnp.zeros(self.arms)
 
-    def advance(self, losses: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
+    def advance_block(self, losses: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
         weights = weights_of(losses, params.eta, self.definition.rule.prior, self.precision)
         (losses, _), answered = _in_pieces(partial(self._advance_piece, params), (losses, weights), block)
@@ -128,10 +128,10 @@ class SidedBlocks(BlockLearner):
 
 
 @jax.tree_util.register_static
-class RankedBlocks(RankedLearner, BlockLearner):
+class RankedBlocks(RankedLearner):
     """A learner that goes by ranks, which follow from counts of the cuts."""
 
-    def advance(self, state: RankedState, block: Block, params: RuleParams) -> tuple[RankedState, jax.Array]:
+    def advance_block(self, state: RankedState, block: Block, params: RuleParams) -> tuple[RankedState, jax.Array]:
         """Simulate 256 rounds."""
         return _in_pieces(partial(self._advance_piece, params), state, block)
 
@@ -163,10 +163,10 @@ class RankedBlocks(RankedLearner, BlockLearner):
 
 
 @jax.tree_util.register_static
-class FixedBlocks(FixedLearner, BlockLearner):
+class FixedBlocks(FixedLearner):
     """A fixed threshold."""
 
-    def advance(self, arm: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
+    def advance_block(self, arm: jax.Array, block: Block, params: RuleParams) -> tuple[jax.Array, jax.Array]:
         """Simulate 256 rounds."""
         return arm, (arm < block.cuts) & block.active
 

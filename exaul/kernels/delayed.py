@@ -32,7 +32,7 @@ class DelayedState(NamedTuple):
     """The state of a copy."""
 
     inner: Any  # state of the learner inside
-    block: Any  # [] int32, of the rates of the current 256 questions
+    rates_block: Any  # [] int32, the block whose rates the current 256 questions have
     slots: Any  # [delay + 1] int32, the number of the question in each slot, or -1
     # [P] each, by slot, or by question modulo P: status, error of the feedback, cut, ``Decision.residuals``
     pending: tuple[Any, ...]
@@ -56,7 +56,7 @@ def make_delayed(inner: Backend, feedback: Feedback, feedback_rates: Rates) -> B
 def _rates(state: DelayedState, params: RuleParams) -> RuleParams:
     """Return the copy's numbers at the rates of the current 256 questions."""
     assert params.imperfect is not None
-    eta, gamma = (rate[state.block] for rate in params.imperfect.rates)
+    eta, gamma = (rate[state.rates_block] for rate in params.imperfect.rates)
     return params._replace(eta=eta * params.eta, gamma=gamma * params.gamma)
 
 
@@ -90,7 +90,7 @@ class DelayedLearner:
         assert params.imperfect is not None
         # The round to be learned next is number learned + 1, in block learned // 256, from 0.
         block = jnp.minimum(state.sums.learned.astype(jnp.int32) // BLOCK, len(params.imperfect.rates.eta) - 1)
-        state = state._replace(block=block)
+        state = state._replace(rates_block=block)
         return state._replace(inner=reweigh(self.inner, state.inner, _rates(state, params)))
 
     def decide(

@@ -37,14 +37,15 @@ class Uniforms:
     def __init__(self, seed: int, stream: int, trial: int) -> None:
         """Derive the key; arguments as in ``trial_keys``."""
         self._keys = trial_keys(seed, stream, np.array([trial]))
-        self._block, self._values = -1, list[float]()
+        self._block_number, self._values = -1, list[float]()
 
     def at(self, question: int) -> float:
         """Return the uniform in [0, 1) of a question, from 0."""
-        block, number = divmod(question, BLOCK)
-        if block != self._block:  # one call of NumPy draws a block, which takes no longer than a few uniforms
+        block_number, number = divmod(question, BLOCK)
+        if block_number != self._block_number:  # one call of NumPy takes no longer than one for a few uniforms
             rounds = np.arange(BLOCK, dtype=np.uint32)[:, None]
-            self._block, self._values = block, uniform(self._keys, np.uint32(block), rounds)[:, 0].tolist()
+            values = uniform(self._keys, np.uint32(block_number), rounds)
+            self._block_number, self._values = block_number, values[:, 0].tolist()
         return self._values[number]
 
 

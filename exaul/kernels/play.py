@@ -70,12 +70,6 @@ def loss_costs(params: Any) -> tuple[Any, Any]:
     return compute_costs(params.alpha, params.lam)
 
 
-class BlockLearner:
-    """A learner that computes whole blocks of rounds."""
-
-    advance: Any  # ``advance(state, block, params)``, as in the function of this name
-
-
 def reweigh(learner: Any, state: Any, params: Any) -> Any:
     """Return the state before a block of 256 rounds, at its rates; without ``reweigh`` it does not change."""
     return learner.reweigh(state, params) if hasattr(learner, "reweigh") else state
@@ -179,15 +173,16 @@ def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> A
 class Backend(NamedTuple):
     """A learner in JAX."""
 
-    make: Callable[[int], Any]  # ``make(arms)`` returns it as functions of one game, perhaps ``BlockLearner``
+    # ``make(arms)`` returns it as functions of one game; with ``advance_block``, it computes whole blocks by itself
+    make: Callable[[int], Any]
     imperfect: ImperfectFeedback | None = None  # as in ``RuleParams``
 
 
 def advance(learner: Any, state: Any, block: Block, params: RuleParams) -> tuple[Any, Array]:
     """Simulate a block of C rounds of one copy; return the state, and which rounds were answered [C]."""
     chex.assert_equal_shape([block.cuts, block.errors, block.active])
-    if isinstance(learner, BlockLearner):
-        return learner.advance(state, block, params)
+    if hasattr(learner, "advance_block"):
+        return learner.advance_block(state, block, params)
     state = reweigh(learner, state, params)
     return jax.lax.scan(lambda state, x: advance_round(learner, state, params, x), state, block)
 

@@ -6,15 +6,15 @@ each pool lap after lap, in its own order or in the pool's order. So a record de
 round, and the number of records that the stream has read from each pool.
 
 A lap visits each of N records once. Its order is a Feistel network (Luby and Rackoff, "How to construct
-pseudorandom permutations from pseudorandom functions", 1988) on the cells of a table of about sqrt(N) rows, of
+pseudorandom permutations from pseudorandom functions", 1988) on the positions of a table of about sqrt(N) rows, of
 which the last may be shorter:
 
     columns    0   1   2   3
     row 0      0   1   2   3     A pass rotates each row by a hash of its number,
     row 1      4   5   6   7     then each column by a hash of its number.
-    row 2      8   9             N = 10: row 2 has 2 cells, and columns 2 and 3 have height 2.
+    row 2      8   9             N = 10: row 2 has 2 positions, and columns 2 and 3 have height 2.
 
-A pass rotates each row and each column within its length, so it is a bijection of N cells for every N. Other
+A pass rotates each row and each column within its length, so it is a bijection of N positions for every N. Other
 methods permute a power of two and repeat until the result is below N (Mitchell et al., "Bandwidth-optimal random
 shuffling for GPUs", 2021).
 """
@@ -38,15 +38,15 @@ _FACTOR_1, _FACTOR_2 = 0x7FEB352D, 0x846CA68B  # of C. Wellons' hash "lowbias32"
 
 
 class OrderShape(NamedTuple):
-    """The table of N cells, row after row, and the number of passes."""
+    """The table of N positions, row after row, and the number of passes."""
 
     size: int  # N in 1..2**31
-    shift: int  # a whole row has 2**shift cells
+    shift: int  # a whole row has 2**shift positions
     passes: int
 
 
 def order_shape(size: int) -> OrderShape:
-    """Return the table of N in 1..2**31 records; a row has about sqrt(N) cells, a power of two up to 2**16."""
+    """Return the table of N in 1..2**31 records; a row has about sqrt(N) positions, a power of two up to 2**16."""
     return OrderShape(size, size.bit_length() // 2, MORE_PASSES if size < SMALL else PASSES)
 
 
@@ -62,8 +62,8 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
         - ``order(key, lap, shape, index)`` returns the record in 0..N-1 at an index 0..N-1 of a lap, under the key
           of a trial and a pool. It is a bijection of indices to records.
         - ``lap_key(key, lap)`` returns the key of a lap, two words, from the key of a trial and a pool.
-        - ``one_pass(cell, key, number, size, shift)`` returns the cell (row, column) after pass ``number``, under
-          the key of a lap.
+        - ``one_pass(position, key, number, size, shift)`` returns the position (row, column) after pass
+          ``number``, under the key of a lap.
     """
     # Arrays of uint32 wrap around by themselves. Numba widens uint32 to 64 bits in every operation, so each
     # result is cast back with ``word``.
@@ -89,24 +89,24 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
         return first, mix(word(key[1] + first))
 
     @compiled
-    def one_pass(cell: tuple[Any, Any], key: tuple[Any, Any], number: int, size: Any, shift: Any) -> Any:
-        row, column = cell
-        full, last = word(word(1) << shift), word(word(size - word(1)) >> shift)  # cells of a row; the last row
-        width = word(size - word(last << shift))  # cells of the last row, 1..full
+    def one_pass(position: tuple[Any, Any], key: tuple[Any, Any], number: int, size: Any, shift: Any) -> Any:
+        row, column = position
+        full, last = word(word(1) << shift), word(word(size - word(1)) >> shift)  # positions of a row; the last row
+        last_length = word(size - word(last << shift))  # positions of the last row, 1..full
         # Each half of a pass adds another multiple of _GOLDEN to the key: even ones for rows, odd ones for columns.
         first, golden = word(key[0] + word(2 * number * _GOLDEN & _WORD)), word(_GOLDEN)
-        column = rotate(column, row, where(row == last, width, full), first, key[1])
-        # The column rotation must use the height of the new column, to which the row rotation has moved the cell.
-        height = where(column < width, word(last + word(1)), last)
+        column = rotate(column, row, where(row == last, last_length, full), first, key[1])
+        # The column rotation must use the height of the new column, to which the row rotation has moved it.
+        height = where(column < last_length, word(last + word(1)), last)
         return rotate(row, column, height, word(first + golden), key[1]), column
 
     @compiled
     def order(key: tuple[Any, Any], lap: Any, shape: OrderShape, index: Any) -> Any:
         subkey, size, shift = lap_key(key, lap), word(shape.size), word(shape.shift)
-        cell = word(index >> shift), word(index & word(word(word(1) << shift) - word(1)))
+        position = word(index >> shift), word(index & word(word(word(1) << shift) - word(1)))
         for number in range(shape.passes):
-            cell = one_pass(cell, subkey, number, size, shift)
-        return word(word(cell[0] << shift) | cell[1])
+            position = one_pass(position, subkey, number, size, shift)
+        return word(word(position[0] << shift) | position[1])
 
     return order, lap_key, one_pass
 
@@ -182,7 +182,7 @@ def with_keys(plan: StreamPlan, cuts: Any, errors: Any, horizon: int, keys: tupl
     return Streams(plan, cuts, errors, np.array(horizon, np.int64), keys, orders)
 
 
-def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, Any, Any]:
+def read_block(streams: Streams, records_read: Any, block_number: Any) -> tuple[Any, Any, Any]:
     """Compute the records of one block of 256 rounds of R streams, in JAX; also of rounds after the horizon.
 
     ``records_read`` [P, R] uint32 is the number of records read from each pool before the block. Return cuts [C, R]
@@ -193,8 +193,8 @@ def read_block(streams: Streams, records_read: Any, block: Any) -> tuple[Any, An
 
     order, *_ = compile_orders(lambda function: function, jnp.where, jnp.uint32)
     plan, number = streams.plan, jnp.arange(BLOCK, dtype=jnp.uint32)[:, None]
-    t = jnp.int64(block) * BLOCK + number.astype(jnp.int64) + 1
-    u = uniforms.uniform((streams.uniform_keys[0][None], streams.uniform_keys[1][None]), block, number)
+    t = jnp.int64(block_number) * BLOCK + number.astype(jnp.int64) + 1
+    u = uniforms.uniform((streams.uniform_keys[0][None], streams.uniform_keys[1][None]), block_number, number)
     # [C, R], or [C, 1] if no stream's uniform is used: XLA computes running sums of constants as it compiles, and
     # would need seconds for [C, R].
     chosen = jnp.asarray(plan.choose_pool(jnp.where, t, streams.horizon, u), jnp.int32)

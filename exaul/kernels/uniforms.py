@@ -42,7 +42,7 @@ def compile_uniforms(compiled: Function, word: Function, real: Function) -> tupl
     Returns:
         Two functions; a key and a counter are two uint32 each. ``threefry(key, counter)`` encrypts a counter under
         a key, to two uint32 of the broadcast shape. ``uniform(key, block, number)`` returns a uniform in [0, 1)
-        with 53 bits: the counter is (block, number of the round within its block of 256).
+        with 53 bits: the counter is (number of the block, number of the round within this block of 256).
     """
     # Numba widens uint32 to 64 bits in every operation, so each result is cast back with ``word``.
 

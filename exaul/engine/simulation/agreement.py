@@ -1,7 +1,7 @@
 """Check whether a backend decides as ``dense`` in float64 does: a device uses it only after this check.
 
-A sweep keeps totals, not decisions. With a checkpoint after every round, the differences of the totals are the
-decisions. The check of a device simulates a few copies briefly; ``exaul verify`` simulates those of a sweep.
+A simulation returns sums, not decisions. With a checkpoint after every round, their differences are the decisions.
+The check of a device simulates a few copies briefly; ``exaul verify`` simulates those of a sweep.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def count_parted(decisions: NDArray[Any], reference: NDArray[Any]) -> tuple[int,
     """Return the copies that decide differently in some round, and the decisions of all copies until they do.
 
     Args:
-        decisions: [rounds, copies], the decisions of each round, or the totals up to each.
+        decisions: [rounds, copies], the decisions of each round, or their sums up to each.
         reference: the same, on the other backend.
     """
     differs = decisions != reference
@@ -83,8 +83,8 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
         host_records = records.make(chunk) if is_native else None  # devices make their own
         simulation.submit(chunk, select_rates(rates, chunk.block_numbers), host_records)
         sums = simulation.collect()
-    totals = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
-    return np.diff(totals, axis=0, prepend=0), simulation.state
+    outcomes = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]
+    return np.diff(outcomes, axis=0, prepend=0), simulation.state
 
 
 @cache

@@ -40,7 +40,7 @@ NO_SAVES: Saves = SweepFolder(None, {}), Batch(0, 0, 0)  # in memory, where noth
 
 
 class LearnerRun:
-    """The copies of one learner, and their totals so far."""
+    """The copies of one learner, and their answers and errors up to each checkpoint."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class LearnerRun:
         self.simulation.submit(chunk, select_rates(self.learner.rates, chunk.block_numbers), records)
 
     def collect(self, chunk: Chunk) -> None:
-        """Wait for the chunk that was submitted, and store the totals at its checkpoints and the sums of feedback.
+        """Wait for the chunk that was submitted; store the sums at its checkpoints, and those of the feedback.
 
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
@@ -204,9 +204,9 @@ def simulate_pass(
                 part.collect(running)
             on_rounds(copy_count * running.round_count)
 
-    width = len(trial_records.trials) if trial_records else max(run.copy_count for run in runs)
+    games = len(trial_records.trials) if trial_records else max(run.copy_count for run in runs)
     on_host = source.is_adaptive or machine.platform() == "cpu" or any(run.learner.is_native for run in runs)
-    for chunk in make_chunks(source.checkpoints, width, blocks, on_host):
+    for chunk in make_chunks(source.checkpoints, games, blocks, on_host):
         if running is not None and folder.is_save_due():
             collect()
             running = None
@@ -264,13 +264,13 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     # one stream of records per copy if the environment is adaptive, per trial if records are shuffled, else one
     environment = source.environment
     streams = largest if isinstance(environment, Adaptive) else trials if environment.shuffled else 1
-    states = totals = 0
+    states = sums = 0
     for learner in learners:
         copies = len(padded_indices(len(learner.cells.pair) * trials))
         states += copies * STATE_COPIES * _state_bytes(source, learner)
         # answers and errors; the bound of the risk; if adaptive, the least loss and the kinds of records
-        totals += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
-        totals += copies * points * 8 * (1 + len(ASKED)) * is_adaptive
+        sums += copies * points * (16 + 8 * (learner.definition.risk_bound is not None))
+        sums += copies * points * 8 * (1 + len(ASKED)) * is_adaptive
     rounds = min(-(-source.horizon // BLOCK), blocks_per_chunk(largest if is_adaptive else trials)) * BLOCK
     # the records of one chunk are made while another is simulated
     chunk = rounds * streams * (12 * len(learners) if is_adaptive else 2 * RECORD_BYTES)
@@ -280,7 +280,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     loops = sum(learner.is_native for learner in learners)
     programs = LOOP_BYTES * loops + (JAX_BYTES + PROGRAM_BYTES * (len(learners) - loops)) * (loops < len(learners))
     process = PROCESS_BYTES + machine.resident_bytes() + programs
-    host = process + chunk + hindsight + totals + tables + states * on_cpu
+    host = process + chunk + hindsight + sums + tables + states * on_cpu
     pools = 2 * 8 * sum(len(records.scores) for records in source.records) * len(learners)
     # programs for a device hold up to three times as much (as XLA compiles them for an H100)
     device = 0 if on_cpu else 3 * (states + hindsight * (not is_adaptive)) + 16 * largest * points + pools

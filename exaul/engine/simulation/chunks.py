@@ -107,29 +107,29 @@ def select_rates(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
     return Rates(eta, np.where(np.isnan(eta), gamma, np.nan_to_num(gamma)))
 
 
-def blocks_per_chunk(width: int, on_host: bool = True) -> int:
+def blocks_per_chunk(games: int, on_host: bool = True) -> int:
     """Return the number of blocks of a chunk, in whole spans.
 
-    ``width`` is the number of trials or, in an adaptive environment, of a learner's copies. ``on_host`` says
+    ``games`` is the number of trials or, in an adaptive environment, of a learner's copies. ``on_host`` says
     whether the host makes records or counts what was asked.
     """
     span_blocks = SPAN // BLOCK
-    return max(span_blocks, (CHUNK if on_host else DEVICE_CHUNK) // (BLOCK * width) // span_blocks * span_blocks)
+    return max(span_blocks, (CHUNK if on_host else DEVICE_CHUNK) // (BLOCK * games) // span_blocks * span_blocks)
 
 
 def make_chunks(
-    checkpoints: NDArray[np.int64], width: int, first_block: int = 0, on_host: bool = True
+    checkpoints: NDArray[np.int64], games: int, first_block: int = 0, on_host: bool = True
 ) -> Iterator[Chunk]:
     """Yield the chunks of the rounds up to the last checkpoint, from block ``first_block`` on.
 
-    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``width``
+    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``games``
     and ``on_host`` are as in ``blocks_per_chunk``.
     """
     horizon = int(checkpoints[-1])
     blocks = -(-horizon // BLOCK)
     block_of = (checkpoints - 1) // BLOCK  # block of each checkpoint
     slots = int(np.bincount(block_of).max())
-    count = min(blocks, blocks_per_chunk(width, on_host))
+    count = min(blocks, blocks_per_chunk(games, on_host))
     for first in range(first_block, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(block_of[(block_of >= first) & (block_of < first + count)]):

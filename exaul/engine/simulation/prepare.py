@@ -177,7 +177,7 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
 
 
 def _checkpoints(sweep: Sweep, horizon: int) -> NDArray[np.int64]:
-    """Return the rounds at which totals are reported [P]; the last is T. A shorter trace leaves out later ones."""
+    """Return the rounds at which sums are reported [P]; the last is T. A shorter trace leaves out later ones."""
     if len(sweep.checkpoints) > 1:
         return np.unique([min(int(text), horizon) for text in (*sweep.checkpoints, str(horizon))])
     if sweep.checkpoints == ("log",):

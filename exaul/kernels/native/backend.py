@@ -16,8 +16,8 @@ from exaul.kernels.game import BLOCK, LARGEST_STEP, SPAN, Copies, Rates, RulePar
 from exaul.kernels.native.compile import compiled, outermost
 
 SHARED = 4  # copies of one stream from which a shared path is faster than separate paths (measured)
-NARROWEST = 8  # smallest number of copies of a tile with own records (chosen)
-WIDEST = 32, 64  # largest number of copies of a tile, if ``by_arm`` is False and if it is True (measured)
+SMALLEST_TILE = 8  # smallest number of copies of a tile with own records (chosen)
+LARGEST_TILES = 32, 64  # largest number of copies of a tile, if ``by_arm`` is False and if it is True (measured)
 BIT = np.array([0.0, 1.0])  # a product with a bit in place of a branch
 TASK_STREAMS = 8  # streams of a task for one thread (chosen)
 PADDING = 16  # columns (chosen): rows that are a power of two long compete for the same cache sets
@@ -86,8 +86,8 @@ class Loop(NamedTuple):
 
     Attributes:
         advance: from ``compile_loop``.
-        workspace: ``workspace(width, count, precision)`` allocates its arrays, a tuple, for L = ``count``.
-        by_arm: whether its state is [width, L], or [L, width].
+        workspace: ``workspace(size, count, precision)`` allocates its arrays, a tuple, for L = ``count``.
+        by_arm: whether its state is [size, L], or [L, size].
     """
 
     advance: Callable[..., None]
@@ -115,9 +115,9 @@ def compile_loop(advance_block: Callable[..., None]) -> Callable[..., None]:
     def advance(state, records, rates, copies, sums, periods, inputs, workspace, block_arrays):
         round_count, cuts, errors, uniforms = records
         cut, error, u, answered = block_arrays  # [256, L]
-        total, wrong = sums.so_far
-        totals, wrongs = sums.at_checkpoints
-        copy_count = total.size
+        answers, wrong = sums.so_far
+        checkpoint_answers, checkpoint_wrong = sums.at_checkpoints
+        copy_count = answers.size
         for block in range(periods.size):
             first = block * BLOCK
             count = min(BLOCK, round_count - first)
@@ -133,12 +133,12 @@ def compile_loop(advance_block: Callable[..., None]) -> Callable[..., None]:
                 end = min(count, sums.checkpoint_rounds[block, s]) if s < checkpoints else count
                 for i in range(done, end):
                     for c in range(copy_count):
-                        total[c] += answered[i, c]
+                        answers[c] += answered[i, c]
                         wrong[c] += error[i, c] if answered[i, c] else 0.0
                 done = max(done, end)
                 if s < checkpoints:
                     for c in range(copy_count):
-                        totals[block, s, c], wrongs[block, s, c] = total[c], wrong[c]
+                        checkpoint_answers[block, s, c], checkpoint_wrong[block, s, c] = answers[c], wrong[c]
 
     return advance
 
@@ -169,11 +169,11 @@ def tree_sizes(arms: int) -> tuple[int, int]:
     return 1 << depth, depth
 
 
-def tiles(record_stream: NDArray[np.integer], period_row: NDArray[np.intp], widest: Sequence[int]) -> list[Tile]:
+def tiles(record_stream: NDArray[np.integer], period_row: NDArray[np.intp], largest: Sequence[int]) -> list[Tile]:
     """Divide copies among tiles. At least ``SHARED`` copies of one stream get tiles of this stream alone.
 
     All copies of a tile have the same ``period_row`` [B]: their weights are computed anew in the same rounds. The
-    largest number of copies of a tile is ``widest``: one number, or two, for own and for shared records.
+    largest number of copies of a tile is ``largest``: one number, or two, for own and for shared records.
     """
     result = []
     # sorted, so that the copies of a tile read few streams, and each stream is a slice
@@ -181,14 +181,14 @@ def tiles(record_stream: NDArray[np.integer], period_row: NDArray[np.intp], wide
     for number in np.unique(period_row):
         copies = by_stream[period_row[by_stream] == number]
         stream = record_stream[copies]
-        is_shared = (len(widest) > 1) & (np.bincount(stream)[stream] >= SHARED)
+        is_shared = (len(largest) > 1) & (np.bincount(stream)[stream] >= SHARED)
         separate, shared = copies[~is_shared], copies[is_shared]
-        width = min(widest[0], max(NARROWEST, -(-len(separate) // processor_count())))
-        result += [Tile(separate[n : n + width], False, int(number)) for n in range(0, len(separate), width)]
+        size = min(largest[0], max(SMALLEST_TILE, -(-len(separate) // processor_count())))
+        result += [Tile(separate[n : n + size], False, int(number)) for n in range(0, len(separate), size)]
         streams = np.split(shared, np.flatnonzero(np.diff(record_stream[shared])) + 1) if shared.size else []
         for members in streams:
-            width = min(widest[-1], -(-len(members) // (processor_count() if len(streams) == 1 else 1)))
-            result += [Tile(members[n : n + width], True, int(number)) for n in range(0, len(members), width)]
+            size = min(largest[-1], -(-len(members) // (processor_count() if len(streams) == 1 else 1)))
+            result += [Tile(members[n : n + size], True, int(number)) for n in range(0, len(members), size)]
     return result
 
 
@@ -202,7 +202,7 @@ def simulate_tiles(
     copies: Copies,
     sums: CheckpointSums,
 ) -> list[Future[Any]]:
-    """Start to simulate B copies with states [B, width], as in ``NativeBackend.simulate``.
+    """Start to simulate B copies with states [B, size], as in ``NativeBackend.simulate``.
 
     Args:
         loops: one; or two, for own and for shared records, if the copies of a stream can share a path.
@@ -221,13 +221,13 @@ def simulate_tiles(
         arguments = copies.take(numbers), tile_sums, periods[tile.period_row], inputs
         loop.advance(tile_state, records, rates, *arguments, workspace, block_arrays)
         state[numbers] = tile_state.T if loop.by_arm else tile_state
-        for total, part in zip(
+        for array, part in zip(
             (*sums.so_far, *sums.at_checkpoints), (*tile_sums.so_far, *tile_sums.at_checkpoints), strict=True
         ):
-            total[..., numbers] = part
+            array[..., numbers] = part
 
-    widest = [WIDEST[x.by_arm] for x in loops]
-    return [threads().submit(run, tile) for tile in tiles(copies.record_stream, period_row, widest)]
+    largest = [LARGEST_TILES[x.by_arm] for x in loops]
+    return [threads().submit(run, tile) for tile in tiles(copies.record_stream, period_row, largest)]
 
 
 def reweigh_periods(

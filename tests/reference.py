@@ -311,18 +311,3 @@ def metrics(decisions, thresholds, scores, errors, alpha, lam):
         "best_loss": float(arms.min()),
         "regret": loss - float(arms.min()),
     }
-
-
-def best_fixed(count, wrong, answer_cost, abstain_cost):
-    """Return the least losses [cells, B] and their (lowest) arms (eq. 3), from rounds and errors by cut."""
-    trials, arms = count.shape
-    abstained = np.cumsum(count, axis=1)
-    missed = np.zeros((trials, arms))
-    missed[:, :-1] = np.cumsum(wrong[:, :0:-1], axis=1)[:, ::-1]
-    cells = len(answer_cost)
-    losses, best = np.empty((cells, trials)), np.empty((cells, trials), np.int32)
-    for cell, (a, b) in enumerate(zip(answer_cost, abstain_cost, strict=True)):
-        total = a * missed + b * abstained
-        best[cell] = np.argmin(total, axis=1)
-        losses[cell] = np.take_along_axis(total, best[cell][:, None], axis=1)[:, 0]
-    return losses, best

@@ -18,19 +18,11 @@ Function = Callable[..., Any]
 
 
 class Draws(NamedTuple):
-    """A learner's uniforms in [0, 1), one array per stream."""
+    """A learner's uniforms in [0, 1), one array per stream; or their keys, two uint32 arrays per stream."""
 
     decision: Any  # of the stream ``LEARNER``
     feedback: Any = None  # of ``FEEDBACK``; None if feedback is perfect
     delay: Any = None  # of ``DELAYS``, likewise
-
-
-class DrawKeys(NamedTuple):
-    """The keys of ``Draws``, two uint32 arrays per stream."""
-
-    decision: Any
-    feedback: Any = None
-    delay: Any = None
 
 
 def compile_uniforms(compiled: Function, word: Function, real: Function) -> tuple[Function, Function]:
@@ -109,7 +101,7 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
     return threefry((words[:1], words[1:]), (np.full_like(number, stream), number))
 
 
-def draw_keys(seed: int, trials: NDArray[np.integer], is_imperfect: bool) -> DrawKeys:
+def draw_keys(seed: int, trials: NDArray[np.integer], is_imperfect: bool) -> Draws:
     """Derive the keys of learners' draws for trials [U]; feedback and delay get keys only if ``is_imperfect``."""
     streams = (LEARNER, FEEDBACK, DELAYS) if is_imperfect else (LEARNER,)
-    return DrawKeys(*(trial_keys(seed, stream, trials) for stream in streams))
+    return Draws(*(trial_keys(seed, stream, trials) for stream in streams))

@@ -7,7 +7,7 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation import batch, chunks
+from exaul.engine.simulation import chunks
 from exaul.kernels import records
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from exaul.kernels.learners.aci_rank import AciRankState
@@ -111,27 +111,6 @@ def test_ratings_too_do_not_depend_on_chunks_and_checkpoints(monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK", 1)
     second = run(Sweep(**SMALL | {"checkpoints": SMALL["horizon"]}, trials=3), [records])
     assert first.trials.equals(second.trials)
-
-
-def test_trials_are_paired_across_learners_and_cells(monkeypatch):
-    """Trial i meets the same records and uniforms under every learner, alpha and lambda."""
-    rounds = {}
-    start = batch.LearnerRun.submit
-
-    def spy(self, chunk, records):
-        rounds.setdefault(self, []).append((records.cuts, records.draws[:, 0], self.simulation.copies.draw_stream))
-        start(self, chunk, records)
-
-    monkeypatch.setattr(batch.LearnerRun, "submit", spy)
-    sweep(environment="gradual-shift", alphas=[0.1, 0.2])
-    first, *runs = rounds.values()
-    for other in runs:
-        for (cuts_a, draws_a, _), (cuts_b, draws_b, _) in zip(first, other, strict=True):
-            assert (cuts_a == cuts_b).all()
-            assert (draws_a == draws_b).all()
-    _, draws, trials = first[0]
-    assert len(set(draws.tolist())) == 3
-    assert set(trials.tolist()) == {0, 1, 2}
 
 
 def test_memory_does_not_grow_with_the_horizon():

@@ -109,13 +109,11 @@ def test_lemma_1_holds_for_any_decisions(rounds, alpha, lam, arms):
     records = compute_cuts(grid, scores)[None], np.array([errors])
     costs = answer[:, None], abstain[:, None]
     (best_loss,), (best,) = native.find_best_arms(*records, horizon, *horizon, costs, count, by_cut)
-    plain, arm = reference.best_fixed(count, by_cut, answer, abstain)
-    assert best_loss == pytest.approx(plain, abs=1e-9)
-    assert (best == arm).all()
     answered, wrong = int(sum(decisions)), float(np.array(errors)[np.array(decisions)].sum())
     loss = metrics.loss(answered, wrong, len(scores), answer[0], abstain[0])
     risk = metrics.fdr_risk(answered, wrong, alpha)
     found = best_loss[0, 0], loss.item(), risk, metrics.fdr(answered, wrong, alpha)
     assert found == pytest.approx([expected[x] for x in ("best_loss", "loss", "fdr_risk", "fdr")], abs=1e-9)
-    assert reference.fixed_losses(grid, scores, errors, alpha, lam)[best[0, 0]] == pytest.approx(best_loss[0, 0])
+    losses = reference.fixed_losses(grid, scores, errors, alpha, lam)
+    assert best[0, 0] == np.flatnonzero(losses <= losses.min() + 1e-9)[0]  # the lowest if tied
     assert lam * risk <= answered + (1 + lam) * (loss - best_loss[0, 0]) + 1e-9 * (1 + lam) * len(scores)

@@ -77,7 +77,7 @@ class TrialRecords:
         return [self.records_read]
 
     @cached_property
-    def on_device(self) -> tuple[Streams, uniforms.DrawKeys]:
+    def on_device(self) -> tuple[Streams, uniforms.Draws]:
         """The records and the keys of the draws on the device, copied once for all simulations there."""
         import jax
 
@@ -92,7 +92,7 @@ class AdaptiveGames(NamedTuple):
     pool: AdaptivePool
     objective: Objective  # [B, ...], but ``choices`` [tunables]
     keys: Any  # of the environment's draws, two uint32 [trials]
-    draw_keys: uniforms.DrawKeys  # of the learner's draws
+    draw_keys: uniforms.Draws
 
 
 def padded_indices(copy_count: int) -> NDArray[np.intp]:

@@ -24,7 +24,7 @@ from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, R
 from exaul.kernels.native.backend import threads
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
 from exaul.kernels.records import Streams, read_block
-from exaul.kernels.uniforms import DrawKeys, Draws
+from exaul.kernels.uniforms import Draws
 
 OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
 SUMMED_ROUNDS = 31  # rounds of a sum: from 32 on, XLA shares a sum among the threads of a warp
@@ -49,7 +49,7 @@ def simulate_chunk(
     chunk: Chunk,
     rates: Rates,
     copies: Copies,
-    keys: DrawKeys,
+    keys: Draws,
     inputs: tuple[Any, ...],
     imperfect: ImperfectFeedback | None,
 ) -> tuple[Carry, tuple[Sums, tuple[Any, ...]]]:

@@ -1,8 +1,13 @@
-"""All learners as functions of one game, and the readable backend: all weights in every round, O(H).
+"""What each type of learner does in a round, in JAX; and ``dense``, the readable backend, O(H) a round.
 
-``SidedLearner`` has a round of Algorithms "ExAUL" and "EW-CA", ``DrawnLearner`` a round of "Exp3-IX-CA". The
-learner's rule computes the charges (``learners/exaul.py`` for "ExAUL"). ``Dense`` keeps their weights as the
-cumulative losses of the arms; ``rows.py`` has the same functions in fewer steps.
+    SidedLearner     a round of Algorithms "ExAUL" and "EW-CA": charge both sides of the cut
+    DrawnLearner     a round of "Exp3-IX-CA": charge the drawn arm
+    RankedLearner    answer by the rank of a score, as ``aci-rank`` does
+    FixedLearner     answer by a fixed threshold
+    Dense            the weights of the first two, all computed from the cumulative losses in every round
+
+The learner's rule computes the charges (``learners/exaul.py`` for "ExAUL"). ``Rows`` in ``rows.py`` has the methods
+of ``Dense`` in fewer steps.
 """
 
 from dataclasses import dataclass, field

@@ -217,6 +217,10 @@ def test_r5_r6_the_bounds_by_hand():
     bounds = [learner.regret_bounds.best(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
     assert bounds == pytest.approx((1448.4, 1323.0), abs=0.1)
     assert np.isnan(learner.regret_bounds.paper(eta, gamma, T, 1000, 0.05, alpha, lam))
+    s, r = 1 / 3, 1.025 / 1.5  # at lambda = 1/2; with a large gamma the best x is that of the two last terms alone
+    best = learner.regret_bounds.best(larger, np.ones(1), T, 1000, 0.05, alpha, 0.5)
+    others = np.log(2 * 999) / larger + T * (larger * (s**2 + r**2) / 2 + s)
+    assert best == pytest.approx(others + 2 * r * np.sqrt(T * np.log(1000 / 0.05) / 8))
 
 
 @pytest.mark.parametrize("falling", [False, True])
@@ -256,14 +260,17 @@ def test_r_the_bounds_by_hand(name, H, lam, scale, falling):
 
 
 @pytest.mark.parametrize("falling", [False, True])
-def test_r3_r4_the_means_by_hand(falling):
+def test_r3_r4_the_bounds_by_hand(falling):
     T, H, s, r = 30_000, 1000, 0.9, 0.145
     (eta, _), rounds = rates_of_horizon(LEARNERS["ew"], T, H, falling, None, None), block_lengths(T)
     bounds = LEARNERS["ew"].regret_bounds
-    best, abstaining, _ = (bound(eta, eta, rounds, H, 1.0, 0.05, 9.0) for bound in bounds)
-    assert best == pytest.approx(np.log(H) / eta[-1] + (s - r) ** 2 * (rounds @ eta) / 8)
-    losses = s * (r * T + np.log(H) / eta[-1]) * eta[0] / -np.expm1(-s * eta[0])
-    assert abstaining == pytest.approx(min(best, losses - r * T))
+    mean = s * (r * T + np.log(H) / eta[-1]) * eta[0] / -np.expm1(-s * eta[0])
+    likely = (mean * np.expm1(TILTS * s) / (TILTS * s) + np.log(20) / TILTS).min()
+    for delta, losses in ((1.0, mean), (0.05, likely)):
+        best, abstaining, _ = (bound(eta, eta, rounds, H, delta, 0.05, 9.0) for bound in bounds)
+        deviation = (s - r) * np.sqrt(T * np.log(1 / delta) / 2)
+        assert best == pytest.approx(np.log(H) / eta[-1] + (s - r) ** 2 * (rounds @ eta) / 8 + deviation)
+        assert abstaining == pytest.approx(min(best, losses - r * T))
     if not falling:
         by_theorem = np.sqrt(T * np.log(H) / 2) + np.sqrt(T * np.log(20) / 2)
         assert bounds.paper(eta, eta, rounds, H, 0.05, 0.05, 9.0) == pytest.approx(by_theorem)

@@ -16,7 +16,7 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import gradual_shift
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation.chunks import TILE, NativeSimulation, TrialRecords, make_chunks, select_rates
+from exaul.engine.simulation.chunks import TILE, TrialRecords, make_chunks, make_simulation, select_rates
 from exaul.kernels.cache import cache_folder
 from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner, rates_of_horizon, start_copies, start_of
@@ -68,19 +68,13 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
     rates = rates_of_horizon(learner, SPAN, CHECK_ARMS, False, None, None)
     import jax
 
-    from exaul.engine.simulation.jax_chunks import JaxSimulation
-
-    is_native = isinstance(backend, NativeBackend)
     with jax.enable_x64(True):
         records = TrialRecords(streams, 0, number, is_imperfect)
         first = start_of(learner.rule, CHECK_ARMS, alpha)
         start = start_copies(learner.rule, CHECK_ARMS, first, number, 0 * number)
-        if is_native:
-            simulation: Any = NativeSimulation(backend, copies, start, CHECK_ARMS, streams.stream_count)
-        else:
-            simulation = JaxSimulation(backend, copies, start, CHECK_ARMS, records)
+        simulation = make_simulation(backend, copies, start, CHECK_ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), CHECK_COPIES)
-        host_records = records.make(chunk) if is_native else None  # devices make their own
+        host_records = records.make(chunk) if isinstance(backend, NativeBackend) else None  # devices make their own
         simulation.submit(chunk, select_rates(rates, chunk.block_numbers), host_records)
         sums = simulation.collect()
     outcomes = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]

@@ -17,10 +17,10 @@ from exaul.engine.simulation.chunks import (
     AskedCounter,
     BestArmCounter,
     Chunk,
-    NativeSimulation,
     TrialRecords,
     blocks_per_chunk,
     make_chunks,
+    make_simulation,
     padded_indices,
     select_rates,
 )
@@ -72,13 +72,7 @@ class LearnerRun:
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback_model != PERFECT_FEEDBACK)
             games = AdaptiveGames(environment, records, Objective(*objective), keys, draw_keys)
-        if learner.is_native:
-            streams = games.streams.stream_count
-            self.simulation: Any = NativeSimulation(learner.backend, aimed, start, arms, streams)
-        else:
-            from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
-
-            self.simulation = JaxSimulation(learner.backend, aimed, start, arms, games)
+        self.simulation = make_simulation(learner.backend, aimed, start, arms, games)
         self.checkpoints, shape = source.checkpoints, (len(source.checkpoints), self.copy_count)
         self.answered, self.wrong = np.zeros(shape, np.int64), np.zeros(shape)
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``

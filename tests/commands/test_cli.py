@@ -33,7 +33,7 @@ def log(tmp_path):
 
 
 def test_a_sweep_writes_its_folder(tmp_path, log, capsys, monkeypatch):
-    """Its trials are those of the same sweep in Python. Flags may be singular or given twice, numbers 20% or 3e2."""
+    """As the same sweep in Python. A flag may be singular, or given twice; a number 20% or 3e2."""
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **how: path.touch())
     out = tmp_path / "made" / "out"
     argv = ["sweep", *SMALL, "--log", f"{log}:model=a", "--alpha", "20%", "--alphas", "0.1", "--lambda", "3", "20"]

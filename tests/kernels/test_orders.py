@@ -285,25 +285,6 @@ def test_too_few_passes_are_seen(kind, passes, size):
     assert unlikely(kind, order_shape(size)._replace(passes=passes))
 
 
-@pytest.mark.parametrize(("name", "row"), [("first", 0), ("second", 1), ("middle", 3), ("last", 4)])
-def test_a_place_that_lacks_records_or_repeats_those_of_its_neighbour_is_seen(name, row):
-    """Uniform orders, without those that have 900 to 999 at the place; or turned until two neighbours are equal."""
-    shape, share = order_shape(1000), RATE / len(CASES) / 30
-    x = np.random.default_rng(0).permuted(np.tile(np.arange(1000), (KEYS, 1)), axis=1)[:, :6].T
-
-    def turned(place, other):
-        return np.where(np.arange(KEYS) % 2, x + np.repeat(x[other, ::2] - x[place, 1::2], 2), x) % 1000
-
-    cases = [
-        ((name,), x[:, x[row] < 900][:, :14_000]),
-        (("last, then first of the neighbour",), turned(0, 4)),
-    ]
-    cases += [((f"{name}, neighbours", f"{name}, change between neighbours"), turned(row, row))]
-    for names, orders in cases:
-        unlikely_ones = {statistic for statistic, p in pairs_and_places(orders, shape) if p < share}
-        assert unlikely_ones >= set(names)
-
-
 def test_each_statistic_has_its_share_of_the_rate(monkeypatch):
     share = RATE / len(CASES) / 2
     monkeypatch.setitem(KINDS, "two", lambda shape, times: {"seen": 0.9 * share, "usual": 1.1 * share})

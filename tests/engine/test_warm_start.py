@@ -14,10 +14,10 @@ from exaul.commands.main import main
 from exaul.engine.logs.log import Records
 from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels.game import log_grid
-from tests.engine.test_abstainer import decide_all
 from tests.engine.test_feedback import transcribe
 from tests.games import records_of, save_log
 from tests.processes import output_of
+from tests.serving.test_abstainer import decide_all
 
 pytestmark = pytest.mark.usefixtures("few_figures", "in_folder")
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from exaul.engine.logs import files
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW, JournalEntry, digest_of
 from exaul.serving.file import FILE_VERSION
 from exaul.serving.journal import read_journal
-from tests.engine.test_abstainers import replay_in_memory
 from tests.processes import ENTRY, output_of, python, sql
+from tests.serving.test_abstainers import replay_in_memory
 
 KEYS = "a", "b", "c"
 LOG = [0.2, 0.9] * 20, [1, 0] * 20

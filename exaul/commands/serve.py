@@ -16,7 +16,7 @@ from exaul.serving.configuration import SharedConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, logger, read_keys
 
 SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
-MOST_KEYS = 20  # keys of the file, at most, whose start or alpha is printed
+MOST_LISTED = 20  # keys of the file, at most, whose start or alpha is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
 EXAMPLES = """examples:
@@ -53,7 +53,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         with closing(application.state.service) as service:
             alpha, audit = (service.configuration[name] for name in ("alpha", "audit"))
             settings = {"alpha": alpha, "audit": audit or "none"}
-            key_alphas = service.alphas(MOST_KEYS).items()
+            key_alphas = service.alphas(MOST_LISTED).items()
             settings |= {f"alpha of key {quote(key)}": x for key, x in key_alphas if x != alpha}
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
@@ -70,7 +70,7 @@ def main(arguments: Mapping[str, Any]) -> int:
                         f"each key anew with a log of the new score, the key '' by {command}"
                     )
             logger.warning(f"{config.state} {service.describe_past()}")
-            for line in [SHADOW_MODE] * config.shadow + service.describe_keys(MOST_KEYS, config.shadow):
+            for line in [SHADOW_MODE] * config.shadow + service.describe_keys(MOST_LISTED, config.shadow):
                 logger.warning(line)
             tokens = application.state.tokens
 

@@ -1,7 +1,7 @@
 """Thousands of Abstainers in one SQLite file, with a journal that survives crashes.
 
-Every call takes the Abstainer of its key out of memory, changes it, commits the journal entry, puts the Abstainer
-back, and then returns. Therefore:
+A call that decides or learns takes the Abstainer of its key out of memory, changes it, commits the journal entry,
+puts the Abstainer back, and then returns. Therefore:
 
 - If the process is killed before the commit, the caller has no result and the journal has no entry.
 - If it is killed after the commit, the entry is replayed when its key is next used.
@@ -41,6 +41,7 @@ from exaul.serving.wal import UnreadableJournal
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 40 ms
 KEY_PREFIX = "key:"  # prefix of the name of a key whose answers are the log of another
+NEW_KEY = "\0"  # any key that has no settings of its own and was not used; no key has this name
 BEGUN = "it began with another log or alpha: drop --warm-start and --keys, or begin it anew (exaul journal start)"
 SHADOW_START = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
 Parameters = ParamSpec("Parameters")
@@ -109,11 +110,12 @@ class Abstainers:
         check_known("abstainers", configuration, [*LOG_FIELDS, *(f.name for f in fields(SharedConfiguration))])
         SharedConfiguration(**configuration)
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
-        self._sources: dict[str, Records | str | None] = {"": _read_source(warm_start, layout)}
+        self._source = _read_source(warm_start, layout)  # of keys that have none of their own
+        self._sources = dict[str, Records | str | None]()
         self._alphas = dict[str, float]()
         check_holds("keys", keys, keys is None or isinstance(keys, Mapping), "fields by key")
         for key, settings in (keys or {}).items():
-            check_known(f"keys: {quote(key)}", settings, ("alpha", "warm_start"))
+            check_known(f"keys: {quote(as_text('keys', key))}", settings, ("alpha", "warm_start"))
             try:
                 if "alpha" in settings:
                     with_alpha = {**configuration, "alpha": settings["alpha"]}
@@ -216,7 +218,7 @@ class Abstainers:
         """
         key = as_text("key", key)
         config = self._configuration_of(key, self._alpha_of(key) if alpha is None else alpha)
-        source = self._sources.get(key, self._sources[""])
+        source = self._sources.get(key, self._source)
         source = source if warm_start is None else _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
         if isinstance(source, str) and warm_start is not None:
@@ -244,10 +246,12 @@ class Abstainers:
     @_uses_file
     def describe_keys(self, limit: int, shadow: bool = False) -> list[str]:
         """Return in lines what keys, at most ``limit`` of the file, start with; in shadow mode, their verdicts."""
-        lines = []
-        for key in dict.fromkeys([*self._sources, *self._alphas, *self._journal.all_keys(limit)]):
-            name, starts, sums = f"key {quote(key)}", self._journal.starts(key), self._journal.sums(key)
-            source = self._sources.get(key, self._sources[""])
+        lines, used = [], self._journal.all_keys(limit)
+        new = [] if "" in used else [NEW_KEY]  # a service that names no keys has no other one
+        for key in dict.fromkeys([*new, *self._sources, *self._alphas, *used]):
+            name = "new keys" if key == NEW_KEY else f"key {quote(key)}"
+            starts, sums = self._journal.starts(key), self._journal.sums(key)
+            source = self._sources.get(key, self._source)
             if shadow:
                 needed = least_rows(self._configuration_of(key).alpha)
                 verdicts = f"{sums.observed:,} verdicts so far, {needed} needed (3 / alpha)"
@@ -255,7 +259,7 @@ class Abstainers:
             elif not starts:
                 config, start = self._start_of_new(key)
                 begins = start.describe(config) or explain_cold_start(config, source, sums)
-                lines.append(f"{name if key else 'new keys'}: {begins}")
+                lines.append(f"{name}: {begins}")
             else:
                 alpha, saved = self._journal.read_start(starts[-1])
                 log = saved["log"] if saved else {"sha256": "", "content": None}
@@ -387,24 +391,21 @@ class Abstainers:
         if not entries:
             return "unknown", None, False
         decision, kinds, kind = entries[0], {entry.kind for entry in entries}, None
+        is_audited = decision.audit and (judges or len(entries) > 1)
         outcome: Outcome
-        if error is not None and not judges and decision.audit and len(entries) == 1:
-            outcome = "unaudited"
-        elif decision.kind == SHOWN and error is not None and not decision.audit and self._config.audit is not None:
-            outcome = "unaudited"  # no start counts it
-        elif not decision.answered:  # in shadow mode, or withheld: kept for the starts of keys alone
-            kind = VERDICT if error is not None and VERDICT not in kinds else None
-            # a withdrawal in shadow mode: the answer is as good a sample as if it had been seen
-            outcome = "shadow" if error is None else "counted" if kind else "repeated"
-            outcome = "withheld" if decision.kind == DECIDE else outcome
-        elif error is None or WITHDRAW in kinds:
-            kind, outcome = WITHDRAW if WITHDRAW not in kinds else None, "withdrawn"
-        elif not decision.audit and self._config.audit is not None:
+        if decision.kind == DECIDE and not decision.answered:
+            # kept for the starts of keys alone, as is feedback in shadow mode
+            kind, outcome = None if error is None or VERDICT in kinds else VERDICT, "withheld"
+        elif decision.kind == DECIDE and (error is None or WITHDRAW in kinds):
+            kind, outcome = None if WITHDRAW in kinds else WITHDRAW, "withdrawn"
+        elif error is None:  # in shadow mode the answer is as good a sample as if it had been seen
+            outcome = "shadow"
+        elif not is_audited and self._config.audit is not None:
             outcome = "unaudited"
         elif kinds & {FEEDBACK, VERDICT}:
             outcome = "repeated"
         else:
-            kind, outcome = FEEDBACK, "counted"
+            kind, outcome = FEEDBACK if decision.answered else VERDICT, "counted"
         abstainer = self._take(decision.key) if kind in (FEEDBACK, WITHDRAW) else None
         if abstainer and error is None:
             abstainer.withdraw(decision.id)  # counts also if the id is not open, and so unknown to it
@@ -447,14 +448,15 @@ class Abstainers:
 
     def _start_of_new(self, key: str) -> tuple[AbstainerConfiguration, AbstainerStart]:
         """Return the configuration of a new key, and what it begins with."""
-        config, name = self._configuration_of(key), key if key in self._sources else ""
-        start, source = self._start_after(config, f"{KEY_PREFIX}{key}"), self._sources[name]
+        config, source = self._configuration_of(key), self._sources.get(key, self._source)
+        start = self._start_after(config, f"{KEY_PREFIX}{key}")
         # the log is used if the answers of shadow mode are missing, or too few for a start to trust
         uses_log = start.log is None or (source is not None and start.log["records"] < least_rows(config.alpha))
         if uses_log and isinstance(source, str):
             start = self._start_after(config, source)
         elif uses_log:
-            cache_key = name, config.alpha  # thousands of keys may share a log
+            # thousands of keys may share a log
+            cache_key = key if key in self._sources else NEW_KEY, config.alpha
             if cache_key not in self._start_cache:
                 self._start_cache[cache_key] = self._start_after(config, source)
             start = self._start_cache[cache_key]

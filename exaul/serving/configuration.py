@@ -10,7 +10,8 @@ from exaul.engine.feedback import check_audit, check_feedback, check_reserve
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.learners.learner import Learner
 
-ONLINE_LEARNERS = "aci-rank", "exaul"  # learners that a program can use
+# learners that a program can use: of the types of rules with a copy in ``kernels/online.py``, without a prior
+ONLINE_LEARNERS = "aci-rank", "exaul"
 LOG_FIELDS = "warm_start", "score", "error", "correct", "drop_missing"  # arguments beside the configuration
 
 

@@ -14,7 +14,7 @@ from weakref import finalize
 
 from exaul.engine.checks import BadInput, as_typed, check_holds, check_legible, quote
 from exaul.serving.configuration import AbstainerConfiguration, SharedConfiguration
-from exaul.serving.entries import SHOWN, START, JournalEntry, digest_of
+from exaul.serving.entries import SHOWN, SNAPSHOT, START, VERDICT, JournalEntry, digest_of
 from exaul.serving.lock import is_locked, lock_file
 from exaul.serving.wal import UnreadableJournal, check_wal, is_in_wal_mode
 
@@ -28,6 +28,8 @@ _EXPORT = (
 # what reading or writing a file raises; a UnicodeError, if the message of SQLite has text of a damaged file
 FILE_ERRORS = sqlite3.Error, UnicodeError
 
+BY_KIND = START, SNAPSHOT, SHOWN, VERDICT  # the kinds in the index of this name
+IS_BY_KIND = f"kind IN {BY_KIND}"  # with this condition a query uses it
 _SCHEMA = (  # files of all versions have the first table
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE keys (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE)",
@@ -41,8 +43,9 @@ _SCHEMA = (  # files of all versions have the first table
     "CREATE UNIQUE INDEX by_ref ON journal (ref) WHERE ref NOT NULL",
     "CREATE INDEX by_key ON journal (key, seq)",
     "CREATE INDEX by_audit ON journal (seq) WHERE audit = 1",
-    "CREATE INDEX by_kind ON journal (key, kind, seq) WHERE kind IN ('start', 'snapshot', 'shown', 'verdict')",
+    f"CREATE INDEX by_kind ON journal (key, kind, seq) WHERE {IS_BY_KIND}",
 )
+# ``closed`` in ``meta``, once the file is closed: its latest entry, or 0; empty while the file is in use
 _LAST = "coalesce((SELECT seq || ' ' || chain FROM journal ORDER BY seq DESC LIMIT 1), '0')"
 _COLUMNS = ", ".join(JournalEntry._fields)
 _ENTRIES = (
@@ -56,7 +59,8 @@ _ENCODER = json.JSONEncoder(default=repr)  # of an entry, for its digest; repr i
 class JournalFile:
     """The open file of a journal. The caller serializes all calls.
 
-    All methods raise one of FILE_ERRORS if the file cannot be used, and UnreadableJournal if its content cannot.
+    Methods raise one of FILE_ERRORS if SQLite cannot use the file, OSError if it was closed, replaced or cut off,
+    and UnreadableJournal if its content cannot be used.
     """
 
     def __init__(self, path: Path, configuration: dict[str, Any] | None = None, accept_loss: bool = False) -> None:
@@ -100,24 +104,24 @@ class JournalFile:
         """
         reads_only, ending = self._lock is None, None
         is_in_use = reads_only and is_locked(self._absolute)  # and may change while it is read
-        is_alone = not self._wal.exists()  # checked now, since SQLite creates FILE-wal
-        has_no_wal = is_alone or not self._wal.stat().st_size
+        lacks_wal = not self._wal.exists()  # checked now, since SQLite creates FILE-wal
+        wal_is_empty = lacks_wal or not self._wal.stat().st_size
         if not self._absolute.stat().st_size:
-            if not has_no_wal:
+            if not wal_is_empty:
                 raise UnreadableJournal(f"{self.path}: is empty or missing, and {self._wal.name} is not")
             if not reads_only:
                 return True
-        if not is_in_use:
+        if not (is_in_use or wal_is_empty):
             check_wal(self._wal)
         # ``VACUUM INTO`` writes all entries, to a file that is not in SQLite's mode WAL
-        is_bare = has_no_wal and is_in_wal_mode(self._absolute)
-        if not (is_alone or is_in_use):
+        is_bare = wal_is_empty and is_in_wal_mode(self._absolute)
+        if not (lacks_wal or is_in_use):
             self._connect("mode=ro&immutable=1")  # the file without FILE-wal
             with closing(self._connection):
                 ending = self._read_ending()
         is_writable = all(os.access(path, os.W_OK) for path in (self._absolute, self._absolute.parent))
         mode = "mode=rw" if reads_only and is_writable and not self._is_hot() else "mode=ro&immutable=1"
-        self._connect(mode if is_alone else "mode=ro")
+        self._connect(mode if lacks_wal else "mode=ro")
         with ExitStack() as opened:
             opened.enter_context(closing(self._connection))
             self._connection.execute("PRAGMA query_only = TRUE")
@@ -248,11 +252,7 @@ class JournalFile:
             raise OSError(errno.EBADF, reason, str(self.path))
 
     def begin_transaction(self) -> None:
-        """Begin a transaction.
-
-        It raises OSError if others have moved, removed or cut off the file: SQLite would go on to write what no
-        later process reads.
-        """
+        """Begin a transaction, unless the file was replaced: SQLite would write what no later process reads."""
         self._check_not_replaced(self._absolute, self._wal)
         self._connection.execute("BEGIN")
 
@@ -289,6 +289,10 @@ class JournalFile:
             if not isinstance(key, str):
                 raise UnreadableJournal(f"{self.path}: key {quote(key)} found; it must be a text")
         return keys
+
+    def count_keys(self) -> int:
+        """Return the number of keys."""
+        return int(self._connection.execute("SELECT count(*) FROM keys").fetchone()[0])
 
     def unreadable(self, entry: JournalEntry, reason: str) -> UnreadableJournal:
         """Return the error that an entry cannot be used."""

@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import quote
-from exaul.serving.entries import DECIDE, SHOWN, SNAPSHOT, START, VERDICT, JournalEntry, digest_of
-from exaul.serving.file import JournalFile, explain_file_errors
+from exaul.serving.entries import DECIDE, SHOWN, START, JournalEntry, digest_of
+from exaul.serving.file import BY_KIND, IS_BY_KIND, JournalFile, explain_file_errors
 
-_BY_KIND = {START, SNAPSHOT, SHOWN, VERDICT}  # the kinds in the index of this name
-_IS_BY_KIND = "kind IN ('start', 'snapshot', 'shown', 'verdict')"  # with this condition a query uses it
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"
 _SUMS = """SELECT sum(coalesce(answered, kind = 'shown')), sum(audit), sum(kind = 'withdraw'), count(error),
     sum(error) FROM journal WHERE seq > :since AND {}"""
 _GATE_ENTRIES = "kind NOT IN ('shown', 'verdict')"
-_SHADOW_ENTRIES = f"""key = :key AND {_IS_BY_KIND} AND (kind = 'shown' OR kind = 'verdict' AND EXISTS (
+_SHADOW_ENTRIES = f"""key = :key AND {IS_BY_KIND} AND (kind = 'shown' OR kind = 'verdict' AND EXISTS (
     SELECT 1 FROM journal AS first WHERE first.id = journal.id AND first.id <> '' AND first.kind = 'shown'))"""
 
 
@@ -46,19 +44,12 @@ class JournalSums(NamedTuple):
 
 
 class Journal(JournalFile):
-    """The journal of a file.
-
-    All methods raise one of FILE_ERRORS if the file cannot be used, and UnreadableJournal if its content cannot.
-    """
+    """The journal of a file, whose methods raise the errors of JournalFile."""
 
     @cached_property
     def _sums(self) -> dict[str | None, JournalSums]:
         """The latest sums, by key."""
         return {}
-
-    def count_keys(self) -> int:
-        """Return the number of keys."""
-        return int(self._connection.execute("SELECT count(*) FROM keys").fetchone()[0])
 
     def add_start(self, key: str, alpha: float, start: dict[str, Any] | None) -> None:
         """Let a key begin, or begin anew, with a target and what ``AbstainerStart.as_json`` returned.
@@ -94,7 +85,7 @@ class Journal(JournalFile):
         if kinds:
             conditions.append(f"kind IN (?{', ?' * (len(kinds) - 1)})")
         if key is not None:
-            conditions += ["key = ?"] + [_IS_BY_KIND] * (kinds != () and _BY_KIND.issuperset(kinds))
+            conditions += ["key = ?"] + [IS_BY_KIND] * (kinds != () and {*BY_KIND}.issuperset(kinds))
             values.append(key)
         order = "DESC" if latest_first else "ASC"
         return self._entries(f"WHERE {' AND '.join(conditions)} ORDER BY seq {order}", *values)

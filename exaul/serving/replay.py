@@ -33,7 +33,7 @@ class KeyAbstainer(Abstainer):
     REMEMBERED = 0
 
     def __init__(self, journal: Journal) -> None:
-        """Prepare; the first entry of a start sets the state."""
+        """Prepare. ``repeat`` of the key's first start sets the state, which all other methods need."""
         self._journal, self._has_begun = journal, False
         self._earlier_figures = list[dict[str, float]]()
         self.unsaved_count = 0  # entries since the last snapshot

@@ -29,7 +29,7 @@ logger = logging.getLogger("exaul.serving")
 
 
 class Service(Abstainers):
-    """The Abstainers of one file, as a service needs them. One thread calls it, that of ``app``."""
+    """The Abstainers of one file, as a service needs them. One thread calls what uses the file, that of ``app``."""
 
     def __init__(
         self,
@@ -55,9 +55,7 @@ class Service(Abstainers):
         self._folder = self.path.resolve().parent  # now: the process may change its folder
         self.metrics = ServiceMetrics(self.all_keys(MOST_KEYS))
         self.shadow, self._text_rule = shadow, texts or "audited"
-        keeps = self._text_rule == "all" or (
-            self._text_rule == "audited" and self.configuration["audit"] is not None
-        )
+        keeps = self._text_rule == "all" or (self._text_rule == "audited" and self._config.audit is not None)
         has_old_texts = Path(f"{self.path}.texts").exists()  # which are still deleted in time
         self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old_texts else None
         self._ready_at = -math.inf  # when the file was last found usable
@@ -86,21 +84,20 @@ class Service(Abstainers):
         if not self.shadow and (surprise := self._loaded[key].surprise):
             logger.warning("key %s: %s", quote(key), surprise)
         if text is not None:
-            self._keep_text(decision, AnswerText(question or "", text))
+            self._keep_text(decision, question or "", text)
         self.metrics.count_decision(key, score, decision.answer)
         self._note_use(key)
         self.change_count += 1
         return decision
 
-    def _keep_text(self, decision: AbstainerDecision, text: AnswerText) -> None:
-        if self._texts is not None and (
-            self._text_rule == "all" or (decision.audit and self._text_rule == "audited")
-        ):
+    def _keep_text(self, decision: AbstainerDecision, question: str, text: str) -> None:
+        keeps = self._text_rule == "all" or (self._text_rule == "audited" and decision.audit)
+        if self._texts is not None and keeps:
             try:
-                self._texts.add(decision.id, text)
+                self._texts.add(decision.id, AnswerText(question, text))
             except sqlite3.Error as error:  # the decision stands, and the answer waits for its audit
                 logger.error("a text for an audit cannot be kept: %s", error)
-        self._recent_texts[decision.id] = AnswerText(text.question[:LONGEST_SHOWN], text.answer[:LONGEST_SHOWN])
+        self._recent_texts[decision.id] = AnswerText(question[:LONGEST_SHOWN], text[:LONGEST_SHOWN])
         if len(self._recent_texts) > LATEST:
             self._recent_texts.popitem(last=False)
 
@@ -110,9 +107,9 @@ class Service(Abstainers):
         texts = (None if self._texts is None else self._texts.of(entry.id) for entry in entries)
         return total, list(map(self._row_of, entries, texts))
 
-    def _row_of(self, entry: JournalEntry, text: AnswerText | None) -> dict[str, Any]:
-        """Return a decision, with its text and its outcome."""
-        question, answer = text or (None, None)
+    def _row_of(self, entry: JournalEntry, kept: AnswerText | None) -> dict[str, Any]:
+        """Return a decision, with what is kept of its texts, and its outcome."""
+        question, text = kept or (None, None)
         outcomes = self.entries_of(entry.id)[1:]
         decision = decision_of(entry)
         return decision._asdict() | {
@@ -120,7 +117,7 @@ class Service(Abstainers):
             "key": entry.key,
             "score": entry.score,
             "question": question,
-            "text": answer,
+            "text": text,
             "error": next((x.error for x in outcomes if x.error is not None and decision.answer), None),
             "withdrawn": any(x.kind == WITHDRAW for x in outcomes),
         }

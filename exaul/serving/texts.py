@@ -15,10 +15,10 @@ DAY = 86_400.0  # seconds
 
 
 class AnswerText(NamedTuple):
-    """A question and its answer."""
+    """The question of an answer, and its text."""
 
     question: str
-    answer: str
+    text: str
 
 
 class AnswerTexts:

@@ -29,8 +29,6 @@ def check_wal(path: Path) -> None:
 
     Source: "WAL File Format" of SQLite's documentation.
     """
-    if not path.exists() or path.stat().st_size == 0:
-        return
     error = UnreadableJournal(f"{path}: is damaged; entries that were confirmed would be lost")
     with path.open("rb") as file:
         header = file.read(32)

@@ -173,17 +173,20 @@ def test_a_key_starts_from_its_log_and_with_its_target(tmp_path):
     """As an Abstainer does; the logs are not needed later, and a start is written once for all keys."""
     rng, path = np.random.default_rng(0), tmp_path / "state"
     own = rng.random(500), rng.random(500) < 0.2
-    keys = {"strict": {"alpha": 0.05}, "other": {"warm_start": own}}
+    keys = {"": {"alpha": 0.3, "warm_start": own}, "strict": {"alpha": 0.05}, "other": {"warm_start": own}}
     defaults = {"alpha": 0.1, "warm_start": LOG}
-    alone = {key: Abstainer(**defaults | keys.get(key, {})) for key in ("", "strict", "other")}
+    alone = {key: Abstainer(**defaults | keys.get(key, {})) for key in (*keys, "new")}
+    said = {f"{'new keys' if key == 'new' else f'key {key!r}'}: {one.started}" for key, one in alone.items()}
     for given in (defaults | {"keys": keys}, {}):
         with Abstainers(path, **given) as abstainers:
+            assert set(abstainers.describe_keys(9)) == said
+            said = set()  # later, of no key
             for key, one in alone.items():
                 scores = rng.random(100)
                 assert decisions(abstainers, scores, key=key) == decisions(one, scores)
                 assert abstainers.figures(key) == pytest.approx(one.figures(), nan_ok=True)
     assert one.figures()["aim"] == 0.1
-    assert len(sql(path, "SELECT * FROM starts")) == 3
+    assert len(sql(path, "SELECT * FROM starts")) == 4
 
 
 def test_a_journal_is_not_taken_for_a_log(tmp_path):
@@ -197,12 +200,10 @@ def test_a_journal_is_not_taken_for_a_log(tmp_path):
         Abstainers(tmp_path / "state", warm_start=f"{path}:billing")
 
 
-@pytest.mark.parametrize(
-    "given", [{"keys": {"a": {"alpha": 2}}}, {"keys": {"a": {"grid": 1}}}, {"warm_start": "none"}]
-)
-def test_a_bad_start_leaves_no_file(tmp_path, given):
-    with pytest.raises(BadInput):
-        Abstainers(tmp_path / "state", **given)
+@pytest.mark.parametrize("settings", [{"alpha": 2}, {"grid": 1}, {"warm_start": "none"}, {}])
+def test_a_bad_start_leaves_no_file(tmp_path, settings):
+    with pytest.raises(BadInput, match="keys: "):
+        Abstainers(tmp_path / "state", keys={"a" if settings else "\0": settings})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -409,7 +410,7 @@ def test_with_audits_no_other_rating_is_a_start(tmp_path):
         for _ in range(99):
             assert abstainers.feedback(abstainers.show(0.5).id, "up") == "unaudited"
         reason = "0 of the 0 audits of shadow mode have feedback; 30 are needed to start from them"
-        assert abstainers.describe_keys(1) == [f"new keys: without a log: {reason}"]
+        assert abstainers.describe_keys(1) == [f"key '': without a log: {reason}"]
         with pytest.raises(BadInput):
             abstainers.figures("unknown")
         assert "unknown" not in abstainers._journal._sums  # clients may ask for any number of them

@@ -133,10 +133,16 @@ def _accepted(outcome: Outcome, success: Outcome = "counted") -> Accepted:
     return Accepted(accepted=outcome == success, reason=outcome)
 
 
+def _may_use(request: Request, key: str) -> bool:
+    """Return whether the token of a request is for a key: all are, unless its line in the file names one."""
+    token_key = request.state.key
+    return token_key is None or key in (token_key, f"{token_key}{FALLBACK}")
+
+
 def _add_deciding_routes(application: FastAPI, service: Service) -> None:
     state = application.state
 
-    def decided(body: DecideBody) -> DecideReply:  # in the thread of the file: no other request comes in between
+    def decide_or_repeat(body: DecideBody) -> DecideReply:  # in the thread of the file: nothing comes in between
         for entry in service.entries_of(body.id)[:1] if body.id is not None else ():
             if (entry.score, entry.key) != (body.score, body.key):  # another client's: they are not named
                 conflict = f"id: {quote(body.id)} was decided with another score or key; it must be new"
@@ -144,15 +150,23 @@ def _add_deciding_routes(application: FastAPI, service: Service) -> None:
             return DecideReply(**decision_of(entry)._asdict(), repeated=True)
         return DecideReply(**service.decide(body.score, body.key, body.id)._asdict())
 
+    def close(request: Request, method: Callable[..., Outcome], id: str, *arguments: Any) -> Outcome:
+        """Call ``feedback`` or ``withdraw``; an answer of another key than the token's is unknown to it."""
+        if request.state.key is not None and not all(_may_use(request, x.key) for x in service.entries_of(id)):
+            return "unknown"
+        return method(id, *arguments)
+
     @application.post("/v1/decide", dependencies=[require("decide")], responses=error_responses(409, 413, 415))
     async def decide(request: Request, body: DecideBody) -> DecideReply:
         """Decide whether to show an answer. Repeat a request with the same id to get the same decision."""
+        if not _may_use(request, body.key):
+            raise HTTPException(403, f"key: {quote(body.key)} found; the token is for {quote(request.state.key)}")
         try:
             may_be_new = not body.key or "keys" in request.state.scopes
             if not may_be_new and not await state.call(service.latest_entries, 1, key=body.key):
                 raise HTTPException(403, f"key: {quote(body.key)} is new; the token lacks the scope keys")
             with state.metrics.decide_seconds.time():
-                return await state.call(decided, body)
+                return await state.call(decide_or_repeat, body)
         except OSError as error:
             if state.on_error == "refuse":
                 raise
@@ -165,22 +179,15 @@ def _add_deciding_routes(application: FastAPI, service: Service) -> None:
     async def feedback(request: Request, body: FeedbackBodies) -> Accepted | list[Accepted]:
         """Learn from feedback on an answer, or on several in order. A repeated item changes nothing."""
         judges = "audit" in request.state.scopes  # else whoever rates first would give the verdict
-        items, token_key = body if isinstance(body, list) else [body], request.state.key
-
-        def rate(item: FeedbackBody) -> Outcome:
-            tenant_keys = token_key, f"{token_key}{FALLBACK}"
-            if token_key is not None and any(x.key not in tenant_keys for x in service.entries_of(item.id)):
-                return "unknown"  # an answer of another tenant
-            return service.feedback(item.id, item.rating, judges)
-
+        items, rate = body if isinstance(body, list) else [body], partial(close, request, service.feedback)
         # one by one: decisions go in between
-        replies = [_accepted(await state.call(rate, item)) for item in items]
+        replies = [_accepted(await state.call(rate, item.id, item.rating, judges)) for item in items]
         return replies if isinstance(body, list) else replies[0]
 
     @application.post("/v1/withdraw", dependencies=[require("decide")], responses=error_responses(413, 415))
-    async def withdraw(body: WithdrawBody) -> Accepted:
+    async def withdraw(request: Request, body: WithdrawBody) -> Accepted:
         """Record that an answer was not shown."""
-        return _accepted(await state.call(service.withdraw, body.id), "withdrawn")
+        return _accepted(await state.call(close, request, service.withdraw, body.id), "withdrawn")
 
 
 def _add_reading_routes(application: FastAPI, service: Service) -> None:

@@ -207,7 +207,7 @@ class Grant(NamedTuple):
     """What a token allows."""
 
     scopes: frozenset[str]
-    key: str | None = None  # of all its requests to the gateway, with ``--key token``
+    key: str | None = None  # of all its requests to the gateway, with ``--key token``; no other is decided or rated
 
 
 class Tokens:

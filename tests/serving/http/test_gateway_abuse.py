@@ -222,8 +222,9 @@ def test_a_reply_that_no_server_may_send_does_not_pass(status, kind, gate, monke
 
 
 def test_a_token_chooses_the_key(town, gate, monkeypatch):
-    """Whoever has a token can choose or rate no other key, and a token without one is refused."""
-    lines = "ask,feedback billing-token-012345 billing\nask,keys nameless-token-01234\nfeedback rater-token-01234 b"
+    """Whoever has a token can choose, rate or withdraw no other key, and a token without one is refused."""
+    lines = "ask,feedback billing-token-012345 billing\nask,keys nameless-token-01234\n"
+    lines += "decide,feedback,keys program-token-01234 b"
     monkeypatch.setenv("TOKENS", lines)
     second = {"keys": {"billing": NEVER, "billing/fallback": ALWAYS}, "fallback": "large"}  # of the same client
     with gate(learner="aci-rank", tokens="env:TOKENS", key="token", **second) as client:
@@ -235,7 +236,11 @@ def test_a_token_chooses_the_key(town, gate, monkeypatch):
         assert [reply["reason"] for reply in rated] == ["unknown", "counted"]
         assert client.refusal(**billing, x_exaul_key="other") == (400, "x-exaul-key")
         assert client.refusal(**nameless) == (400, "key")
-        assert client.service.all_keys() == ["billing", "billing/fallback"]
+        assert '"unknown"' in client.ask({"id": headers["x-exaul-id"]}, "/v1/withdraw", **other)[2]
+        decided = {key: client.ask({"score": 1, "key": key}, "/v1/decide", **other) for key in ("", "billing", "b")}
+        assert [status for status, *_ in decided.values()] == [403, 403, 200]
+        assert "key: 'billing' found; the token is for 'b'" in decided["billing"][2]
+        assert client.service.all_keys() == ["billing", "billing/fallback", "b"]
 
 
 def test_what_is_shown_is_what_was_scored(town, gate):

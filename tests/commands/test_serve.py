@@ -183,7 +183,10 @@ def test_shadow_mode_says_how_many_verdicts_are_missing_and_a_key_gets_another_a
             for argv in (["serve", "--state", "s", "--alpha", "0.2"], ["journal", "start", "s", "--key", ""]):
                 assert "has no decisions yet: delete it, and start" in refusal_of(argv, capsys)
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
-    (command,) = re.findall("to change it for key '': stop the service, then exaul (.* --warm-start )LOG", refusal)
+    (command,) = re.findall(
+        "with 0.1, which stays; .* key '': stop the service, then exaul (.* --warm-start )LOG",
+        refusal,
+    )
     assert main([*shlex.split(command), "key:"]) == 0
     said = "key '' begins anew: aci-rank starts by answering 100.0% at alpha = 0.2"
     assert capsys.readouterr().out == f"{said} (answers of key '': 20 rows, 0.0% wrong)\n"

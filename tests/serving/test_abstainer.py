@@ -148,25 +148,13 @@ def test_it_makes_the_decisions_of_the_transcription(learner, case, rounds):
         assert (figures["learned_share"], figures["learned"]) == (1, rounds)
 
 
-def test_feedback_returns_what_became_of_it():
-    abstainer = Abstainer(learner="answers", expires=2)
-    first, second, third = (abstainer.decide(0.9).id for _ in range(3))
-    assert len({first, second, third}) == 3
-    assert [abstainer.feedback(second, thumb) for thumb in ("up", "down")] == ["counted", "repeated"]
-    assert abstainer.withdraw(third) == abstainer.feedback(third, 1) == "withdrawn"
+def test_an_id_is_used_once():
+    abstainer = Abstainer(learner="answers")
     abstainer.decide(0.9, id="a")
     for _ in range(2):  # it is open, then closed
         with pytest.raises(BadInput, match="id: 'a' found"):
             abstainer.decide(0.9, id="a")
         abstainer.feedback("a", "up")
-    assert abstainer.feedback(first, 1) == "late"
-    assert abstainer.feedback("never given", 1) == "unknown"
-    figures = abstainer.figures()
-    assert (figures["observed"], figures["wrong"], figures["open"]) == (2, 0, 0)
-    taken_for_wrong = Abstainer(learner="answers", missing="wrong", expires=1)
-    first, _ = (taken_for_wrong.decide(0.9).id for _ in range(2))
-    taken_for_wrong.withdraw(first)  # too late
-    assert taken_for_wrong.figures()["feedback_risk"] == 0.9
 
 
 def test_every_call_locks():

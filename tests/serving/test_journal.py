@@ -291,7 +291,7 @@ def test_an_answer_has_a_second_name_for_feedback(tmp_path):
             with pytest.raises(BadInput, match=f"{name}: '{used}' found; it must not be empty"):
                 abstainers.decide(0.5, **{name: used})
         assert [abstainers.feedback(name, "up") for name in ("theirs", id)] == ["counted", "repeated"]
-        assert abstainers.withdraw("theirs") == abstainers.withdraw(id) == "withdrawn"
+        assert abstainers.withdraw("theirs") == abstainers.withdraw(id) == abstainers.feedback(id, 1) == "withdrawn"
 
 
 LEFT = """

@@ -41,7 +41,7 @@ def test_the_overview_is_the_same_after_a_restart(service):
 
 
 def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
-    def used():
+    def used(service=service):
         return [row["key"] for row in service.overview()["keys"]]
 
     monkeypatch.setattr(module, "LATEST_KEYS", 3)
@@ -57,9 +57,7 @@ def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch)
     assert used() == ["b", "a", "e"]
     service.close()
     with contextlib.closing(Service(service.path)) as again:
-        again.decide(0.5, "d")
-        overview = again.overview()
-    assert ([row["key"] for row in overview["keys"]], overview["total"]) == (["d", "b", "a"], 5)
+        assert used(again) == ["b", "a", "e"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Strict arrays in every test: no silent rank or dtype promotion, and float64 where it is asked for."""
+"""What holds in every test: no silent promotion of ranks and dtypes, float64, FDR risks within their bounds."""
 
 import os
 from contextlib import chdir

@@ -1,4 +1,4 @@
-"""Sweeps that are killed and resumed, sharded and merged, or run again have the same bits; one process a folder."""
+"""Sweeps that are killed and resumed, cut into batches, or sharded and merged have the same bits."""
 
 import gc
 import json
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exaul import BadInput, Sweep, resume, run
+from exaul import BadInput, Sweep, merge, resume, run
 from exaul.commands.main import main
 from exaul.engine import manifest
 from exaul.engine import run as sweeps
@@ -201,6 +201,13 @@ def test_finished_batches_are_kept_with_their_curves(monkeypatch, unstopped, few
     assert files_in("out") == files_in(unstopped)
 
 
+def test_shards_merge_to_the_whole(unstopped, few_figures):
+    for i in "12":
+        run(Sweep(**GAME, shard=f"{i}/2", out=i))
+    merge("21", "out")
+    assert files_in("out") == files_in(unstopped)
+
+
 def test_one_process_a_folder():
     with SweepFolder.locked("out", {"configuration": {}}, 60):
         for resumed, words in ((False, "not empty"), (True, "in use")):
@@ -246,11 +253,10 @@ def test_a_folder_that_cannot_be_begun_is_removed(monkeypatch):
 
 def test_bits_depend_on_the_code_that_simulates_and_on_the_source_of_the_batch(monkeypatch):
     hashed = []
-    monkeypatch.setattr(
-        manifest, "hash_of", lambda _, paths: hashed.extend(path.parent.name + path.suffix for path in paths) or ""
-    )
+    monkeypatch.setattr(manifest, "hash_of", lambda _, paths: hashed.extend(paths) or "")
     manifest.engine_hash.__wrapped__()
-    assert set(hashed) == {"engine.py", "environments.py", "logs.py", "logs.csv", "simulation.py"}
+    kinds = {f"{path.parent.name}/*{path.suffix}" for path in hashed}
+    assert kinds == {"engine/*.py", "environments/*.py", "logs/*.py", "logs/*.csv", "simulation/*.py"}
     assert manifest.identity({"sources": ["first", "second"]}, 1)["sources"] == ["second"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from exaul.kernels.bounds import fdr_bound, risk_from_feedback
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.learner import Learner, bound_risk, fitted_share, start_of
+from exaul.kernels.learners.learner import Learner, fitted_share, start_of
 
 LONGEST_HORIZON = 2**62  # longest horizon that is searched; an int64 holds it
 
@@ -87,7 +87,7 @@ def guarantee(learner: Learner[Any], case: GuaranteeCase) -> FdrBound:
     # audited; otherwise it is an estimate, which may be 1.
     t = case.answered + (1.0 if case.audit is None else case.audit) * (case.horizon - case.answered)
     aim = case.feedback.aim(case.alpha)
-    bound = bound_risk(learner, rates, np.array([case.horizon]), t, case.answered, case.arms, aim, state)
+    bound = learner.risk_bound(rates.eta, t, case.answered, aim, state)
     risk = risk_of_all(case, float(np.ravel(bound)[0]))
     return FdrBound(case.alpha + risk / case.answered, 0.0, risk / case.answered)
 

@@ -26,7 +26,7 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import RuleParams, compute_costs
-from exaul.kernels.learners.learner import bound_risk, rates_of_horizon
+from exaul.kernels.learners.learner import rates_of_horizon
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK, LEARNER
 from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, learner_of
@@ -368,9 +368,7 @@ class Abstainer:
         late_risk = max(sums.since - 1, 0) * (1 - config.aim) * (not config.reserve)
         rounds, settled = np.array(sums.learned + 1), np.array(sums.settled)
         state = type(self._learner.rule.start)(*self._start.numbers)
-        bound = bound_risk(
-            self._learner, self._rates, None, rounds, settled, len(self._start.grid), config.aim, state
-        )
+        bound = self._learner.risk_bound(self._rates.eta, rounds, settled, config.aim, state)
         return float(bound) + late_risk
 
 

@@ -17,9 +17,7 @@ from tests.games import LEARNERS, LEARNING
 from tests.processes import output_of, refusal_of
 
 # a learner whose bound of R_t grows with t
-GROWING = LEARNERS["aci-rank"]._replace(
-    risk_bound=lambda eta, gamma, rounds, t, answered, arms, alpha, start: 81 + 0.4 * np.sqrt(t)
-)
+GROWING = LEARNERS["aci-rank"]._replace(risk_bound=lambda eta, t, *given: 81 + 0.4 * np.sqrt(t))
 
 
 def printed(flags, capsys):

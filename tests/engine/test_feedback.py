@@ -7,7 +7,7 @@ from exaul import Sweep, run
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, GRIDS
-from exaul.kernels.learners.learner import block_lengths, rates_of_horizon
+from exaul.kernels.learners.learner import rates_of_horizon
 from tests import reference
 from tests.games import LEARN_LATE, LEARNERS, coins, of_each_rule
 from tests.processes import output_of
@@ -89,10 +89,10 @@ def test_decisions_are_those_of_the_transcription(case, backend, names):
         assert row["fdr_observed"] == pytest.approx(said[real].mean())
         assert row["feedback_risk"] == pytest.approx((said - aim).sum(), abs=1e-6)
         if name in PROMISING:
-            lengths, late = block_lengths(rounds), 0 if sweep.reserve else max(since - 1, 0)
+            late = 0 if sweep.reserve else max(since - 1, 0)
             t, state = min(count + 1, rounds), LEARNERS[name].rule.start
             rates = rates_of_horizon(LEARNERS[name], rounds, 40, sweep.anytime, None, None)
-            bound = LEARNERS[name].risk_bound(*rates, lengths, t, len(said), 40, aim, state)
+            bound = LEARNERS[name].risk_bound(rates.eta, t, len(said), aim, state)
             assert row["feedback_risk_bound"] == pytest.approx(bound + late * (1 - aim))
             assert np.isfinite(row["risk_bound"]) == (case in BOUNDED)
 

@@ -74,7 +74,7 @@ def environment_of(name, records, **more):
 
 @pytest.mark.parametrize(("name", "definition"), PLAYED)
 def test_games_are_the_trials_of_a_sweep(name, definition):
-    """``tests/kernels/test_rows.py`` plays every learner."""
+    """``tests/kernels/test_functional.py`` plays every learner."""
     records, tunables = logs(ENVIRONMENTS[name].sources, T if name == "replay" else 500), TUNED.get(name, {})
     game, pool = environment_of(name, records, seed=7, tunables=tunables)
     if tunables.get("groups") == "score":
@@ -134,7 +134,7 @@ def test_a_grid_of_quantiles_may_be_traced():
 def test_an_object_is_run_under_its_name(monkeypatch):
     """Also one of a program of one file, which has it in ``__main__``; one of a module is named by the module."""
     monkeypatch.setitem(sys.modules, "__main__", main := types.ModuleType("__main__"))
-    main.again, main.mine = mine, (alone := mine._replace(rate="step"))
+    main.again, main.mine = mine, (alone := mine._replace(rate_field="step"))
     sweep = Sweep(learners=["ew", exaul_module.exaul, mine], **SMALL)
     assert sweep.learners == ("ew", "exaul", f"{__name__}:mine")
     assert Sweep(learners=mine).learners == (f"{__name__}:mine",)

@@ -50,7 +50,7 @@ SWEEPS = [  # fields
     ({"eta_scales": (2,), "eta": 0.1}, "^eta_scales: given together with eta"),
     ({"eta_scales": (2,), "gamma": 0.1}, "^eta_scales: given together with gamma"),
     *(({"checkpoints": given}, r"^checkpoints: .*it must be") for given in CHECKPOINTS),
-    ({"learners": [games.mine._replace(rate="step")]}, "^learners: this Learner has no name; assign"),
+    ({"learners": [games.mine._replace(rate_field="step")]}, "^learners: this Learner has no name; assign"),
     ({"learners": [5]}, "^learners: 5 found; it must be a string"),
     ({"learners": [games.share], "environment": "adversary-omniscient"}, f"^learners: {SHARE} .*no distribution"),
     ({"learners": [games.share], "delay": 9}, f"^learners: {SHARE} .*needs perfect feedback"),

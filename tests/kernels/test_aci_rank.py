@@ -335,9 +335,9 @@ def test_the_first_share_is_that_of_the_best_threshold(rows, alpha):
 def test_the_bound_by_hand():
     """40 s_1 + 1 - alpha, and 1 for 200 abstentions; a vector of alphas and of shares."""
     start = AciRankState(np.array([0.3, 1.0, 0.0]), 0.0, 0.0)
-    bounds = aci_rank.risk_bound([STEP], None, None, 1000, np.array([600, 600, 1000]), 9, [0.1, 0.1, 0.02], start)
+    bounds = aci_rank.risk_bound([STEP], 1000, np.array([600, 600, 1000]), [0.1, 0.1, 0.02], start)
     np.testing.assert_allclose(bounds, [12.9 + 2, 40.9 + 2, 0.98])
-    assert aci_rank.risk_bound(1 / 25, None, None, 0, 0, 9, 0.1, start._replace(share=1.0)) == pytest.approx(25.9)
+    assert aci_rank.risk_bound(1 / 25, 0, 0, 0.1, start._replace(share=1.0)) == pytest.approx(25.9)
 
 
 def test_no_more_answers_wait_than_are_given():

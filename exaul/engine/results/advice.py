@@ -94,8 +94,8 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
         ACI_RANK: [simulate_half(log, played, alphas) for log, played in pairs],
         THRESHOLD: [hold_threshold(log, played, alphas) for log, played in pairs],
     }
-    start, grid = start_from(source, alphas)
-    bound = risk_bound(STEP, None, None, 0, 0, len(grid), alphas, start.state)
+    start, _ = start_from(source, alphas)
+    bound = risk_bound(STEP, 0, 0, alphas, start.state)
     size, off = len(source.scores), "so the advice may be off by several points"
     short = f"the log has only {size} records, {off}" if size < FEW_RECORDS else None
     lowest, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]

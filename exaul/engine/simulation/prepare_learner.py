@@ -28,8 +28,6 @@ from exaul.kernels.learners.learner import (
     Learner,
     Own,
     Ranked,
-    block_lengths,
-    bound_risk,
     has_weights,
     rates_of_horizon,
     regret_at,
@@ -116,7 +114,7 @@ class Cells(NamedTuple):
     lam: Floats
     eta_scale: Floats  # factor of eta and gamma
     gamma_scale: Floats  # further factor of gamma
-    step: Floats  # the step itself, where the sweep gives steps
+    step: Floats  # the step itself, if the sweep gives steps; ``Totals`` have that at T in its place
 
     @property
     def factors(self) -> tuple[Floats, Floats]:
@@ -127,8 +125,8 @@ class Cells(NamedTuple):
 
 def make_cells(sweep: Sweep, learner: Learner[Any], rates: Rates, alpha: Floats, lam: Floats) -> Cells:
     """Return a learner's cells: pairs of ``alpha`` and ``lam``, times the scales of the rates [K] that it has."""
-    has_eta = learner.rate == "eta" and not np.isnan(rates.eta[0])
-    has_step = learner.rate == "step" and bool(sweep.steps)
+    has_eta = learner.rate_field == "eta" and not np.isnan(rates.eta[0])
+    has_step = learner.rate_field == "step" and bool(sweep.steps)
     axes = [
         np.arange(len(alpha)),
         np.array(sweep.eta_scales if has_eta else (np.nan,)),
@@ -175,19 +173,20 @@ class PreparedLearner(NamedTuple):
         """Whether the learner uses one arm in every round, perhaps the arm of least loss in hindsight."""
         return isinstance(self.definition.rule, Fixed)
 
-    def risk_bound(self, arms: int, horizon: int, t: Any, answered: NDArray[Any], alpha: Any) -> Floats:
-        """Return the bound of R_t, if the learner has one, after t rounds and some answers.
+    def risk_bound(self, t: Any, answered: NDArray[Any], alpha: Any) -> Floats:
+        """Return the bound of R_t of a learner that has one, after t rounds and some answers.
 
         ``answered`` is [..., cells or 1, trials]; ``alpha``, the share of errors at which it aims, broadcasts.
         """
-        state, cells, lengths = self.start.state, len(self.cells.pair), block_lengths(horizon)
+        state, cells, bound_of = self.start.state, len(self.cells.pair), self.definition.risk_bound
+        assert bound_of is not None
         shape = np.broadcast_shapes(answered.shape, np.shape(t), np.shape(alpha), (cells, 1))
         t, answered, alpha = (np.broadcast_to(x, shape) for x in (t, answered, alpha))
         bound = np.empty(shape)
         for subset, rates in self.cells_by_rates():
             start_state = type(state)(*(x[subset, None] for x in state)) if state else ()
             end, count, aim = (x[..., subset, :] for x in (t, answered, alpha))
-            bound[..., subset, :] = bound_risk(self.definition, rates, lengths, end, count, arms, aim, start_state)
+            bound[..., subset, :] = bound_of(rates.eta, end, count, aim, start_state)
         return bound
 
     def with_aim(self, copies: Copies) -> Copies:
@@ -219,7 +218,7 @@ def prepare_learner(
     """
     arms, horizon = len(grid), int(checkpoints[-1])
     eta = sweep.eta
-    if learner.rate == "step":  # a cell multiplies eta by its factor, which is the step itself if there are steps
+    if learner.rate_field == "step":  # a cell multiplies eta by its factor, the step itself if there are steps
         eta = 1.0 if sweep.steps else None
     check_anytime(name, learner, arms, horizon, sweep.anytime)
     rates = rates_of_horizon(learner, horizon, arms, sweep.anytime, eta, sweep.gamma)

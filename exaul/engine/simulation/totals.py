@@ -19,7 +19,7 @@ from exaul.kernels.metrics import Floats
 #
 #   learners, environment, source, grid_name             names
 #   grid [H], trials [trials], checkpoints [P]           the last checkpoint is T
-#   pair, alpha, lam, eta_scale, ... [cells]             the fields of ``Cells``, and costs and rates at T
+#   pair, alpha, lam, eta_scale, ... [cells]             the fields of ``Cells``; costs; eta, gamma, ``step`` at T
 #   warm_start                                           name of the log from which a learner starts, if it does
 #   best [P, cells]; abstaining, paper [1, cells]        ``RegretBounds`` so far; at T; NaN if nothing is proved
 #   best_loss [P, pairs, trials]                         least loss in hindsight, of all learners if they have the
@@ -30,6 +30,7 @@ from exaul.kernels.metrics import Floats
 #   observed, settled, ... [1, cells, trials]            ``FeedbackSums`` at T, aim, and bound at the aim
 #                                                        (``docs/proofs.md``, M1), if feedback is imperfect
 Totals = Arrays
+SLICE = 2**21  # numbers of curves that are computed at a time, which bounds memory (16 MiB an array)
 
 
 def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | None) -> Totals:
@@ -61,7 +62,7 @@ def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | 
         parts = cells._asdict() | learner.regret_bounds | sums
         parts |= {"answer_cost": source.answer_cost[cells.pair], "abstain_cost": source.abstain_cost[cells.pair]}
         parts |= dict.fromkeys(("eta", "step"), np.full_like(eta, np.nan))  # a learner has one of the two
-        parts |= {learner.definition.rate: eta, "gamma": gamma}
+        parts |= {learner.definition.rate_field: eta, "gamma": gamma}
         parts |= {"answered": shaped(run.answered), "wrong": shaped(run.wrong)}
         if run.asked is not None:
             parts |= {kind: shaped(x) for kind, x in run.asked.sums.items()}
@@ -70,22 +71,20 @@ def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | 
         is_bounded = learner.definition.risk_bound is not None
         if is_bounded and learner.feedback_model.bounds_risk(horizon):
             t, waiting = source.checkpoints[:, None, None], learner.feedback_model.most_open(horizon)
-            parts["risk_bound"] = _risk_bound(source, learner, t, parts["answered"], waiting, cells.alpha[:, None])
+            parts["risk_bound"] = _risk_bound(learner, t, parts["answered"], waiting, cells.alpha[:, None])
         if learner.feedback_model != PERFECT_FEEDBACK:
             aim = parts["aim"] = shaped(learner.with_aim(source.copies(learner)).alpha)
             parts["feedback_risk_bound"] = np.full(aim.shape, np.nan)
             if is_bounded:
                 t, waiting = np.minimum(sums["learned"] + 1, horizon), np.maximum(sums["since"] - 1, 0)
-                parts["feedback_risk_bound"] = _risk_bound(source, learner, t, sums["settled"], waiting, aim)
+                parts["feedback_risk_bound"] = _risk_bound(learner, t, sums["settled"], waiting, aim)
         fields |= {f"{field}/{name}": x for field, x in parts.items()}
     return {name: np.asarray(x) for name, x in fields.items()}
 
 
-def _risk_bound(
-    source: PreparedSource, learner: PreparedLearner, t: Any, answered: Any, waiting: Any, aim: Any
-) -> Floats:
+def _risk_bound(learner: PreparedLearner, t: Any, answered: Any, waiting: Any, aim: Any) -> Floats:
     """Return the bound of R_t: answers that wait for feedback add at most 1 - aim each (docs/proofs.md, D1)."""
-    bound = learner.risk_bound(len(source.grid), source.horizon, t, answered, aim)
+    bound = learner.risk_bound(t, answered, aim)
     return bound + (0 if learner.feedback_model.reserve else waiting * (1 - aim))
 
 

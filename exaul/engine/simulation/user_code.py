@@ -17,7 +17,7 @@ from exaul.engine.simulation.chunks import select_rates
 from exaul.engine.simulation.prepare_learner import PreparedLearner
 from exaul.kernels import native
 from exaul.kernels.feedback import PERFECT_FEEDBACK
-from exaul.kernels.game import Rates, RuleParams, Start
+from exaul.kernels.game import Rates, RuleParams
 from exaul.kernels.learners.learner import FEEDBACKS, Drawn, Fixed, Learner, Own, Ranked, Rule, Sided, has_weights
 from exaul.kernels.records import Pool, make_streams
 
@@ -63,7 +63,7 @@ def try_learner(learner: PreparedLearner, environment: Oblivious | Adaptive, arm
         raise BadInput(f"learners: {name} has no distribution(state, params), which the environment sees")
     if definition.risk_bound is not None:
         with user_code_errors("learners: risk_bound of", name, "it must return numbers"):
-            learner.risk_bound(arms, horizon, horizon, np.array([[0, horizon]]), 0.5)
+            learner.risk_bound(horizon, np.array([[0, horizon]]), 0.5)
     check_finite(learner, simulate_briefly(definition, learner.backend, is_imperfect)[1])
 
 
@@ -80,7 +80,7 @@ def check_rule(name: str, definition: Learner[Any], rates: Rates, arms: int) -> 
     if isinstance(rule, Own):
         game = rule.make(arms)
         with user_code_errors("learners: init of", name, "it must not read params"):
-            state = game.init(Start(np.int32(0)))
+            state = game.init(None)
         P = float(game.decide(state, params, np.int32(1), np.float64(0.5))[1].P)
         reads = "; it may read a rate that its Learner does not have (rates=)" if np.isnan(first.eta).any() else ""
         check_holds(f"learners: P of {name} in round 1", P, 0 <= P <= 1, f"in [0, 1]{reads}")

@@ -108,14 +108,7 @@ def rates(horizon: int, arms: int) -> Rates:
 
 
 def risk_bound(
-    eta: ArrayLike,
-    gamma: object,
-    rounds: object,
-    t: ArrayLike,
-    answered: ArrayLike,
-    arms: int,
-    alpha: ArrayLike,
-    start: AciRankState,
+    eta: ArrayLike, t: ArrayLike, answered: ArrayLike, alpha: ArrayLike, state: AciRankState
 ) -> NDArray[np.float64]:
     """Bound the FDR risk (eq. 1) on any sequence: ``R_t <= s_1 / step + 1 - alpha + A / 200`` (W1).
 
@@ -124,7 +117,7 @@ def risk_bound(
     """
     step = np.asarray(eta, np.float64).ravel()[0]  # constant
     abstained = np.asarray(t) - np.asarray(answered)
-    return np.asarray(start.share) / step + 1 - np.asarray(alpha) + abstained / DRIFTS
+    return np.asarray(state.share) / step + 1 - np.asarray(alpha) + abstained / DRIFTS
 
 
 aci_rank = Learner(
@@ -134,5 +127,5 @@ aci_rank = Learner(
     ),
     rates=rates,
     risk_bound=risk_bound,
-    rate="step",
+    rate_field="step",
 )

@@ -13,7 +13,7 @@ no_abstention = Learner(feedback="none", rule=Fixed(lambda arms, best: 0))
 always_abstain = Learner(
     feedback="none",
     rule=Fixed(lambda arms, best: arms - 1),
-    risk_bound=lambda eta, gamma, rounds, t, answered, arms: 0.0 * np.multiply(t, answered),  # eq. 1
+    risk_bound=lambda eta, t, answered, alpha, state: 0.0 * np.multiply(t, answered),  # eq. 1
 )
 best_fixed = Learner(
     feedback="hindsight",

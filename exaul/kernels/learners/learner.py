@@ -108,10 +108,10 @@ class Own(NamedTuple):
 
     Attributes:
         make: ``make(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as in
-            ``exaul.kernels.play``; ``params`` is a ``RuleParams``, but ``init`` gets a ``Start`` in a sweep. If it
-            has ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that
-            see the learner's distribution over arms need ``distribution(state, params)``. Unless feedback is
-            ``full``, it must not read the error of a round that it did not answer; a sweep hides it.
+            ``exaul.kernels.play``; ``params`` is a ``RuleParams``, which ``init`` must not read. If it has
+            ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that see
+            the learner's distribution over arms need ``distribution(state, params)``. Unless feedback is ``full``,
+            it must not read the error of a round that it did not answer; a sweep hides it.
     """
 
     make: Callable[[int], Any]
@@ -134,13 +134,12 @@ class Learner(NamedTuple, Generic[RuleType]):
         anytime: ``anytime(t, arms)`` returns the rates of round t >= 1 for an unknown horizon; None if there are
             none.
         regret_bounds: its proved bounds of the regret; None if there are none.
-        risk_bound: ``risk_bound(eta, gamma, rounds, t, answered, arms)`` returns a bound of the FDR risk R_t (eq.
-            1) on every sequence; eta, gamma and rounds [K] are the rates and lengths of the blocks, or a step alone
-            as eta, if no more is read. Rounds t in 1..T and numbers of answers up to t broadcast. None if nothing
-            is proved. The guarantees under delayed feedback require that the bound rests on a gate: round t + 1 is
-            answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5). If the rule
-            can start from a log, two more arguments are alpha and the state before round 1.
-        rate: ``eta``, or ``step`` if a sweep sets its eta by the field ``steps``.
+        risk_bound: ``risk_bound(eta, t, answered, alpha, state)`` returns a bound of the FDR risk R_t (eq. 1) on
+            every sequence; eta [K] is the rate or step of each block, and ``state`` that of a ``Ranked`` rule
+            before round 1. Rounds t in 1..T, numbers of answers up to t, alphas and states broadcast. None if
+            nothing is proved. The guarantees under delayed feedback require that the bound rests on a gate: round
+            t + 1 is answered only if ``R_t <= risk_bound(t + 1) - (1 - alpha)`` (``docs/proofs.md``, section 5).
+        rate_field: ``eta``, or ``step`` if a sweep sets its eta by the field ``steps``.
     """
 
     feedback: str
@@ -149,7 +148,7 @@ class Learner(NamedTuple, Generic[RuleType]):
     anytime: Callable[[int, int], Rates] | None = None
     regret_bounds: RegretBounds | None = None
     risk_bound: Callable[..., Any] | None = None
-    rate: str = "eta"
+    rate_field: str = "eta"
 
 
 def at_double(rates: Callable[[int, int], Rates]) -> Callable[[int, int], Rates]:
@@ -160,15 +159,6 @@ def at_double(rates: Callable[[int, int], Rates]) -> Callable[[int, int], Rates]
 def has_weights(learner: Learner[Any]) -> bool:
     """Return whether a learner has weights, whose sums are rounded."""
     return isinstance(learner.rule, Sided | Drawn)
-
-
-def bound_risk(
-    learner: Learner[Any], rates: Rates, lengths: Any, t: Any, answered: Any, arms: int, alpha: Any, state: Any
-) -> Any:
-    """Return a learner's bound of R_t; ``lengths`` are those of the blocks, ``state`` its rule's before round 1."""
-    assert learner.risk_bound is not None
-    extra = () if getattr(learner.rule, "fit", None) is None else (alpha, state)
-    return learner.risk_bound(*rates, lengths, t, answered, arms, *extra)
 
 
 def count_log(rule: Ranked, cuts: NDArray[np.integer], arms: int) -> NDArray[np.float64]:

@@ -87,7 +87,7 @@ backwards = learner(zero, rates=lambda horizon, arms: Rates(-1.0, None))
 certain = Learner("bandit", Sided(zero, 1.0), rates)
 from exaul.kernels.learners.aci_rank import aci_rank
 forgetful = aci_rank._replace(rule=aci_rank.rule._replace(decay=0.05))
-words = learner(zero, risk_bound=lambda *given: "none")
+words = learner(zero, risk_bound=lambda eta, t, answered, alpha, state: "none")
 away = Learner("bandit", Drawn(lambda where, p, answered, error, params: INF), rates)
 tuned = Learner("bandit", Sided(zero), rates)
 
@@ -138,7 +138,7 @@ SENTENCES = {
     "forgetful": ["learners: decay of rules:forgetful: 0.05 found; it must be between 0.07 and 1"],
     "tuned": ["--anytime: given, but rules:tuned has no rates for an unknown T"],
     "no_rates": ["P of rules:no_rates in round 1: nan found; it must be in [0, 1]; it may read a rate"],
-    "early": ["init of rules:early cannot be run (AttributeError: 'Start'", "it must not read params"],
+    "early": ["init of rules:early cannot be run (AttributeError: 'NoneType'", "it must not read params"],
     "words": ["risk_bound of rules:words cannot be run (ValueError: could not convert string to float"],
 }
 

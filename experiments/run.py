@@ -15,7 +15,7 @@ from exaul import Result, Sweep, run
 from exaul.engine import folder as folders
 from exaul.engine import machine
 from exaul.engine.checks import BadInput, check_holds
-from exaul.engine.executors import Mismatch, cancel_on_error, check_workers, result_of
+from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
@@ -32,6 +32,22 @@ from experiments.report import claims_table, page
 MANIFEST_FIELDS: dict[str, tuple[type, ...]] = {"configuration": (dict,), "records": (list,), "seconds": (dict,)}
 TABLE_NAMES = "trials", "curves", "coverage", "asked", "advice"  # the last two only of some experiments
 RECORD_KEYS = {"name": str, "records": int, "dropped": int, "error_rate": float}
+
+
+def result_of(future: Future[Any], name: str) -> Any:
+    """Return the result of a call on a worker; ``name`` names the call in errors.
+
+    Raises:
+        BadInput: the call raised it.
+        BatchFailed: the call failed for another reason.
+    """
+    try:
+        return future.result()
+    except Exception as error:
+        cause = cause_of(error)
+        if isinstance(cause, BadInput):
+            raise cause from error
+        raise BatchFailed(f"{name}: {describe_error(error)}") from error
 
 
 class Runner:

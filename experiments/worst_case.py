@@ -20,7 +20,7 @@ from exaul.engine import machine, registry
 from exaul.engine import run as sweeps
 from exaul.engine.checks import Configuration, check_count, check_known, setting
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
-from exaul.engine.executors import cancel_on_error, check_workers, result_of
+from exaul.engine.executors import cancel_on_error, check_workers
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import simulate_pass
 from exaul.engine.simulation.prepare import PreparedSource, prepare_source
@@ -29,6 +29,7 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.learners.learner import Fixed
 from exaul.kernels.metrics import Floats
+from experiments.run import result_of
 
 OBJECTIVES = ("risk", "regret")
 MINIMA = {"candidates": 5, "trials": 1, "steps": 1}  # differential evolution combines several candidates

@@ -4,14 +4,13 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 from exaul.engine.checks import BadInput, Configuration, check_holds, check_installed, join_lines, setting
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 TIMEOUT = 10  # seconds for a connection (chosen)
 LOST_WORKERS = 10**6  # lost workers after which Dask gives up a call: in effect never: spot instances come and go
-T = TypeVar("T")
 
 
 class Mismatch(ValueError):
@@ -41,22 +40,6 @@ def cancel_on_error(sent: Iterable[Future[Any]]) -> Iterator[None]:
         for future in sent:
             future.cancel()
         raise
-
-
-def result_of(future: Future[T], name: str) -> T:
-    """Return the result of a call on a worker; ``name`` names the call in errors.
-
-    Raises:
-        BadInput: the call raised it.
-        BatchFailed: the call failed for another reason.
-    """
-    try:
-        return future.result()
-    except Exception as error:
-        cause = cause_of(error)
-        if isinstance(cause, BadInput):
-            raise cause from error
-        raise BatchFailed(f"{name}: {describe_error(error)}") from error
 
 
 def cause_of(error: Exception) -> Exception:

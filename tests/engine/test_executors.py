@@ -23,8 +23,9 @@ from jax.errors import JaxRuntimeError
 from exaul import BadInput, Sweep, resume, run
 from exaul.commands.main import main
 from exaul.engine import run as sweeps
-from exaul.engine.executors import BatchFailed, Mismatch, result_of
+from exaul.engine.executors import BatchFailed, Mismatch
 from exaul.engine.simulation import batch
+from experiments.run import result_of
 from tests.processes import refusal_of
 
 SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}

@@ -78,7 +78,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     prepared = (
         run.prepare_sweep(config, hashed=bool(flags.flag))
         if path is None
-        else run.prepare_rest(path, fields, flags.trust)
+        else run.prepare_resumed(path, fields, flags.trust)
     )
     if prepared is None:
         again = f"exaul rerun {path} prints its summary again, with --theory also regrets and bounds"

@@ -25,7 +25,7 @@ from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
 from exaul.kernels.dense import GameLearner, make_learner
-from exaul.kernels.game import ARMS, BLOCK, GRIDS, Rates, RuleParams, compute_cuts, log_grid, quantile_grid
+from exaul.kernels.game import ARMS, BLOCK, GRIDS, LOG_GRID, Rates, RuleParams, compute_cuts, log_grid
 from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, regret_at, start_of
 from exaul.kernels.play import FixedParams, Params, RankedParams, at_round, loss_costs, play_round
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
@@ -244,18 +244,18 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
 
 def grid(name: str, arms: int, scores: Any = None) -> Any:
     """Return thresholds [H]: ``uniform`` or ``logit``, without scores; ``quantile`` or ``log`` of scores [N]."""
-    check_known("grid", (name,), (*GRIDS, "log"))
+    check_known("grid", (name,), (*GRIDS, LOG_GRID))
     check_count("arms", arms, 2)
-    if name in ("quantile", "log") and scores is None:
+    if name in ("quantile", LOG_GRID) and scores is None:
         raise BadInput(f"scores: not given; the grid {name} is made of them")
     scores = () if scores is None else scores
     _check_range("scores", scores, 0, 1)
-    if isinstance(scores, jax.core.Tracer) and name == "log":
+    if isinstance(scores, jax.core.Tracer) and name == LOG_GRID:
         raise BadInput("scores: traced by JAX, but how many are distinct is the length of this grid")
     if isinstance(scores, jax.core.Tracer) and name == "quantile":
-        ranks = quantile_grid(arms, np.arange(len(scores)))[1:-1].astype(int)
+        ranks = GRIDS["quantile"](arms, np.arange(len(scores)))[1:-1].astype(int)
         return jnp.concatenate([jnp.zeros(1), jnp.sort(scores)[ranks], jnp.ones(1)])
-    return (log_grid if name == "log" else GRIDS[name])(arms, scores)
+    return (log_grid if name == LOG_GRID else GRIDS[name])(arms, scores)
 
 
 def cuts(grid: Any, scores: Any) -> Any:

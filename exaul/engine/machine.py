@@ -71,7 +71,6 @@ def show_bytes(count: float) -> str:
 
 
 USABLE_SHARE = 0.8  # share of the free memory that may be planned for (chosen)
-SLICE = 2**21  # numbers of curves that are computed at a time, which bounds memory (16 MiB an array)
 # By default JAX reserves most of a device's memory at its start, which leaves little to other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 

@@ -363,11 +363,11 @@ def resume(
             source of exaul or of a user module has changed.
         Mismatch, BatchFailed: as in ``run``.
     """
-    prepared = prepare_rest(path, given, trust)
+    prepared = prepare_resumed(path, given, trust)
     return None if prepared is None else run_prepared(prepared, executor, batches, progress, save_every)
 
 
-def prepare_rest(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
+def prepare_resumed(path: str, given: Mapping[str, Any] = {}, trust: bool = False) -> PreparedSweep | None:
     """Prepare the rest of a sweep, or return None if it has finished; arguments and errors as in ``resume``."""
     saved = manifests.read_manifest(Path(path))
     if "out" in given:

@@ -17,10 +17,13 @@ from exaul.engine.checks import (
     number,
     setting,
 )
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import FeedbackFlags
 from exaul.engine.logs.log import Layout
 from exaul.engine.logs.profiles import PROFILES
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID
+from exaul.kernels.learners.learner import Learner
 
 PRECISIONS = ("float64", "float32")
 LOG_POINTS = 200  # of curves whose points are evenly spaced in log t (chosen)
@@ -129,12 +132,12 @@ class Sweep(FeedbackFlags, Layout):
     def __post_init__(self) -> None:
         if self.grid == "":
             object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
-        if hasattr(self.environment, "_fields"):  # the object, a tuple
+        if isinstance(self.environment, Oblivious | Adaptive):
             object.__setattr__(self, "environment", registry.name_of("environment", self.environment))
         argument: Any = self.learners
         if isinstance(argument, tuple | list):
-            learners = [argument] if hasattr(argument, "_fields") else argument  # a Learner is a tuple
-            names = tuple(registry.name_of("learners", x) if hasattr(x, "_fields") else x for x in learners)
+            learners = [argument] if isinstance(argument, Learner) else argument  # which is a tuple, too
+            names = tuple(registry.name_of("learners", x) if isinstance(x, Learner) else x for x in learners)
             object.__setattr__(self, "learners", names)
         super().__post_init__()
         self._check_names()

@@ -1,4 +1,4 @@
-"""Results do not depend on batches; memory is bounded in advance."""
+"""What a device computes and holds; the memory of a sweep is bounded in advance."""
 
 import re
 
@@ -30,7 +30,9 @@ def test_a_device_finds_the_best_arms_and_counts_fixed_ones(monkeypatch):
     monkeypatch.setattr(agreement, "device_agrees", lambda *learner: True)
     monkeypatch.setattr(chunks, "DEVICE_CHUNK", 1)
     result = run(Sweep(**fields))
-    assert {x["backend"] for x in result.manifest["sources"][0]["learners"]} == {"blocks"}
+    first, second = result.manifest["sources"][0]["learners"]
+    assert first == {"learner": "aci-rank", "backend": "blocks", "feedback": "bandit"}
+    assert second["backend"] == "blocks"
     for name in ("trials", "curves"):
         pd.testing.assert_frame_equal(getattr(result, name), getattr(expected, name), rtol=1e-12)
 
@@ -55,11 +57,10 @@ def test_little_memory_makes_small_batches(monkeypatch):
 
 
 def test_a_dry_run_simulates_nothing(tmp_path, capsys, monkeypatch):
+    """``docs/long-sweeps.md`` has its text."""
     monkeypatch.setattr("exaul.engine.simulation.batch.simulate_pass", None)
     out = tmp_path / "out"
-    text = output_of(["sweep", "--dry-run", "--trials", "30", "--alphas", "0.1", "0.2", "--out", str(out)], capsys)
-    assert re.findall(r"^(\w+)", text, re.MULTILINE) == ["cells", "copies", "rounds", "memory", "disk"]
-    assert "480 (cells x trials), in 1 batch" in text
+    output_of(["sweep", "--dry-run", "--out", str(out)], capsys)
     assert not out.exists()
 
 

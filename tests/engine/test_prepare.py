@@ -58,14 +58,6 @@ def test_a_user_learner_is_tried_with_the_feedback_that_it_will_get():
     prepare_source(Sweep(**fields, feedback_rate=0.5, delay=3, flips=(0.1, 0.1)))
 
 
-@pytest.mark.parametrize(("environment", "more"), [("replay", {}), ("adversary-history", {"backend": "dense"})])
-def test_the_manifest_has_the_backend_of_each_learner(environment, more):
-    sweep = Sweep(environment=environment, learners=LEARNING[:1], **SMALL, **more)
-    (prepared,) = prepare_source(sweep).learners
-    learners = [{"learner": LEARNING[0], "backend": prepared.backend_name, "feedback": "bandit"}]
-    assert run(sweep).manifest["sources"][0]["learners"] == learners
-
-
 @pytest.mark.parametrize("name", [name for name, x in ADAPTIVE.items() if x.tunables])
 def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
     for position, tunable in enumerate(ADAPTIVE[name].tunables):

@@ -283,9 +283,3 @@ TOO_FEW = {  # passes by kind, and sizes at which they are seen
 @pytest.mark.parametrize(("kind", "passes", "size"), [(*key, size) for key, x in TOO_FEW.items() for size in x])
 def test_too_few_passes_are_seen(kind, passes, size):
     assert unlikely(kind, order_shape(size)._replace(passes=passes))
-
-
-def test_each_statistic_has_its_share_of_the_rate(monkeypatch):
-    share = RATE / len(CASES) / 2
-    monkeypatch.setitem(KINDS, "two", lambda shape, times: {"seen": 0.9 * share, "usual": 1.1 * share})
-    assert unlikely("two", None) == {"seen": 0.9 * share}

@@ -79,7 +79,8 @@ class Result:
     def advice(self) -> Table:
         """Whether to use ``aci-rank``, from halves of the sources: two rows per log or profile and alpha.
 
-        It is made when it is first asked for, and empty in an adaptive environment.
+        When it is first asked for, the learner plays 31 halves of each source, at every alpha, which may take
+        seconds. It is empty in an adaptive environment.
         """
         if "advice" in self.loaded:
             return self.loaded["advice"]

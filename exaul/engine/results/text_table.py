@@ -1,4 +1,4 @@
-"""Tables and explanations as text: within the width of a terminal, or all columns in a pipe.
+"""Tables and explanations as text, within a width or whole; and names and orders that figures share with them.
 
 Texts are first padded: each wide character, such as a Chinese one, is followed by FILLER, so that the length of a
 padded text is the number of terminal cells that it takes.

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.machine import SLICE
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import RATE_COLUMNS
 from exaul.engine.simulation.chunks import ASKED
-from exaul.engine.simulation.totals import Totals, split_by_learner
+from exaul.engine.simulation.totals import SLICE, Totals, split_by_learner
 from exaul.kernels import metrics
 from exaul.kernels.bounds import RegretBounds, fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats

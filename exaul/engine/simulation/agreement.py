@@ -1,4 +1,4 @@
-"""Check whether a backend decides as ``dense`` in float64 does: a device uses it only after this check.
+"""Simulate copies on a backend, and check whether it decides as ``dense`` in float64: devices require that.
 
 A simulation returns sums, not decisions. With a checkpoint after every round, their differences are the decisions.
 The check of a device simulates a few copies briefly; ``exaul verify`` simulates those of a sweep.
@@ -16,9 +16,9 @@ from exaul.engine import registry
 from exaul.engine.environments.oblivious import gradual_shift
 from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
-from exaul.engine.simulation.chunks import TILE, TrialRecords, make_chunks, make_simulation, select_rates
+from exaul.engine.simulation.chunks import TILE, NativeSimulation, TrialRecords, make_chunks, select_rates
 from exaul.kernels.cache import cache_folder
-from exaul.kernels.game import SPAN, Copies, compute_costs
+from exaul.kernels.game import SPAN, Copies, Start, compute_costs
 from exaul.kernels.learners.learner import Learner, rates_of_horizon, start_copies, start_of
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
@@ -37,6 +37,18 @@ POOL_SIZES = 300, 2000
 TOLERANCE = {"float64": 0.0, "float32": 5e-6}
 
 _reported: set[str] = set()  # reasons of failure that were printed in this process
+
+
+def make_simulation(backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> Any:
+    """Return the ``NativeSimulation`` or ``JaxSimulation`` of B copies on a backend.
+
+    ``records`` is a ``TrialRecords`` or, in JAX, perhaps an ``AdaptiveGames``.
+    """
+    if isinstance(backend, NativeBackend):
+        return NativeSimulation(backend, copies, start, arms, records.streams.stream_count)
+    from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
+
+    return JaxSimulation(backend, copies, start, arms, records)
 
 
 def count_parted(decisions: NDArray[Any], reference: NDArray[Any]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.registry import is_user_code
+from exaul.engine.simulation.agreement import make_simulation
 from exaul.engine.simulation.chunks import (
     ASKED,
     AdaptiveGames,
@@ -20,13 +21,12 @@ from exaul.engine.simulation.chunks import (
     TrialRecords,
     blocks_per_chunk,
     make_chunks,
-    make_simulation,
     padded_indices,
     select_rates,
 )
 from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.prepare_learner import PreparedLearner
-from exaul.engine.simulation.totals import Totals, totals_of
+from exaul.engine.simulation.totals import SLICE, Totals, totals_of
 from exaul.kernels import uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import BLOCK
@@ -170,6 +170,7 @@ def simulate_pass(
     """
     runs = [LearnerRun(source, learner, records, best) for learner in learners]
     trial_records = records if isinstance(records, TrialRecords) else None
+    # each has ``submit(chunk, records)``, ``collect(chunk)`` and ``saved_arrays()``
     simulated: list[Any] = [part for part in (counter, *runs) if part is not None]
     parts = simulated if trial_records is None else [trial_records, *simulated]
     folder, batch = saves
@@ -198,9 +199,9 @@ def simulate_pass(
                 part.collect(running)
             on_rounds(copy_count * running.round_count)
 
-    games = len(trial_records.trials) if trial_records else max(run.copy_count for run in runs)
+    game_count = len(trial_records.trials) if trial_records else max(run.copy_count for run in runs)
     on_host = source.is_adaptive or machine.platform() == "cpu" or any(run.learner.is_native for run in runs)
-    for chunk in make_chunks(source.checkpoints, games, blocks, on_host):
+    for chunk in make_chunks(source.checkpoints, game_count, blocks, on_host):
         if running is not None and folder.is_save_due():
             collect()
             running = None
@@ -269,7 +270,7 @@ def bound_resources(source: PreparedSource, trials: int) -> Resources:
     # the records of one chunk are made while another is simulated
     chunk = rounds * streams * (12 * len(learners) if is_adaptive else 2 * RECORD_BYTES)
     hindsight = streams * arms * 8 * 2 * STATE_COPIES * (len(learners) if is_adaptive else 1)
-    slices = max(largest, min(machine.SLICE, largest * points)) * CURVE_BYTES
+    slices = max(largest, min(SLICE, largest * points)) * CURVE_BYTES
     tables = largest * (points * 8 + 2 * ROW_BYTES * len(learners)) + slices
     loops = sum(learner.is_native for learner in learners)
     programs = LOOP_BYTES * loops + (JAX_BYTES + PROGRAM_BYTES * (len(learners) - loops)) * (loops < len(learners))

@@ -24,7 +24,7 @@ TILE = 32
 
 
 class Chunk(NamedTuple):
-    """K blocks of C rounds, and which of their rounds are checkpoints; one of the blocks has no axis K."""
+    """K blocks of C rounds, and which rounds are checkpoints; a single block, as in a scan, has no axis K."""
 
     block_numbers: NDArray[np.uint32]  # [K]
     active: NDArray[np.bool_]  # [K, C], False for the padding rounds of the last chunk
@@ -107,29 +107,30 @@ def select_rates(rates: Rates, blocks: NDArray[np.uint32]) -> Rates:
     return Rates(eta, np.where(np.isnan(eta), gamma, np.nan_to_num(gamma)))
 
 
-def blocks_per_chunk(games: int, on_host: bool = True) -> int:
+def blocks_per_chunk(game_count: int, on_host: bool = True) -> int:
     """Return the number of blocks of a chunk, in whole spans.
 
-    ``games`` is the number of trials or, in an adaptive environment, of a learner's copies. ``on_host`` says
+    ``game_count`` is the number of trials or, in an adaptive environment, of a learner's copies. ``on_host`` says
     whether the host makes records or counts what was asked.
     """
     span_blocks = SPAN // BLOCK
-    return max(span_blocks, (CHUNK if on_host else DEVICE_CHUNK) // (BLOCK * games) // span_blocks * span_blocks)
+    rounds = (CHUNK if on_host else DEVICE_CHUNK) // game_count
+    return max(span_blocks, rounds // SPAN * span_blocks)
 
 
 def make_chunks(
-    checkpoints: NDArray[np.int64], games: int, first_block: int = 0, on_host: bool = True
+    checkpoints: NDArray[np.int64], game_count: int, first_block: int = 0, on_host: bool = True
 ) -> Iterator[Chunk]:
     """Yield the chunks of the rounds up to the last checkpoint, from block ``first_block`` on.
 
-    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds. ``games``
-    and ``on_host`` are as in ``blocks_per_chunk``.
+    All have the same shape, so that a program compiles once; the last one is padded with inactive rounds.
+    ``game_count`` and ``on_host`` are as in ``blocks_per_chunk``.
     """
     horizon = int(checkpoints[-1])
     blocks = -(-horizon // BLOCK)
     block_of = (checkpoints - 1) // BLOCK  # block of each checkpoint
     slots = int(np.bincount(block_of).max())
-    count = min(blocks, blocks_per_chunk(games, on_host))
+    count = min(blocks, blocks_per_chunk(game_count, on_host))
     for first in range(first_block, blocks, count):
         checkpoint_rounds = np.zeros((count, slots), np.int32)
         for k in np.unique(block_of[(block_of >= first) & (block_of < first + count)]):
@@ -166,15 +167,6 @@ class NativeSimulation:
         for future in self.futures:
             future.result()
         return self.checkpoint_sums.at_checkpoints
-
-
-def make_simulation(backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> Any:
-    """Return the simulation of B copies on a backend, on ``records``, a ``TrialRecords`` or ``AdaptiveGames``."""
-    if isinstance(backend, NativeBackend):
-        return NativeSimulation(backend, copies, start, arms, records.streams.stream_count)
-    from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
-
-    return JaxSimulation(backend, copies, start, arms, records)
 
 
 class BestArmCounter:

@@ -138,11 +138,11 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
         sample, _ = split_log(first, SAMPLE / len(first.scores), False, sweep.seed)
         warm_logs[registry.FROM_LOG] = sample._replace(name=f"{SAMPLE:,} drawn rows of {first.name}")
 
-    shared = checkpoints, environment, alpha, lam, grid
-
     def ready_learner(name: str) -> PreparedLearner:
         with registry.user_code_errors("learners:", name):
-            return prepare_learner(sweep, name, learners[name], *shared, warm_logs[name])
+            return prepare_learner(
+                sweep, name, learners[name], checkpoints, environment, alpha, lam, grid, warm_logs[name]
+            )
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))

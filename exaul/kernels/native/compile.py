@@ -45,8 +45,7 @@ def exact(function: Callable[..., Any]) -> Any:
 def outermost(function: Callable[..., Any]) -> Any:
     """Return a dispatcher, as in ``compiled``, that Python calls; its machine code is stored on disk."""
     dispatcher = compiled(function, no_cpython_wrapper=False)
-    if hasattr(dispatcher, "py_func"):  # with NUMBA_DISABLE_JIT it is the function itself
-        dispatcher._cache = Store(dispatcher.py_func)
+    dispatcher._cache = Store(dispatcher.py_func)
     return dispatcher
 
 

@@ -155,12 +155,12 @@ def _update_path(tree, cut, path, factors):
 def _own_workspace(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, depth = tree_sizes(arms)
     return (
-        np.zeros((count, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # powers of two compete for cache sets
-        np.zeros((count, depth, 2)),
-        np.ones((2, count), precision),
-        np.zeros(arms),
-        np.zeros(arms, precision),
-        tuple(np.zeros(count) for _ in range(3)),
+        np.zeros((count, 2 * leaves + 4, 2), precision)[:, : 2 * leaves],  # tree; 2^n competes for cache sets
+        np.zeros((count, depth, 2)),  # path
+        np.ones((2, count), precision),  # factors
+        np.zeros(arms),  # cumulative losses
+        np.zeros(arms, precision),  # weights
+        tuple(np.zeros(count) for _ in range(3)),  # low, high, gap
     )
 
 
@@ -237,12 +237,12 @@ def _scale_sibling(node, sibling, missing, low, high, below, above, scale):
 def _shared_workspace(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, depth = tree_sizes(arms)
     return (
-        np.zeros((2 * leaves, count), precision),
-        np.ones((2 * leaves, count), precision),
-        np.zeros((depth + 1, count)),
-        np.zeros((depth + 1, count)),
-        np.ones((2, count), precision),
-        tuple(np.zeros(count) for _ in range(4)),
+        np.zeros((2 * leaves, count), precision),  # tree
+        np.ones((2 * leaves, count), precision),  # missing factors
+        np.zeros((depth + 1, count)),  # lows, sums below the cut
+        np.zeros((depth + 1, count)),  # highs, sums above it
+        np.ones((2, count), precision),  # factors
+        tuple(np.zeros(count) for _ in range(4)),  # gap, cumulative loss, minimum, rate
     )
 
 
@@ -376,10 +376,10 @@ def _compile_drawn(rule: Drawn) -> Loop:
 def _drawn_workspace(arms: int, count: int, precision: str) -> tuple[Any, ...]:
     leaves, _ = tree_sizes(arms)
     return (
-        np.zeros((count, 2 * leaves + 8), precision)[:, : 2 * leaves],
-        np.zeros(arms, precision),
-        np.zeros(count, np.int64),
-        *(np.zeros(count) for _ in range(4)),
+        np.zeros((count, 2 * leaves + 8), precision)[:, : 2 * leaves],  # tree
+        np.zeros(arms, precision),  # weights
+        np.zeros(count, np.int64),  # arm
+        *(np.zeros(count) for _ in range(4)),  # target, start, factor, charged
     )
 
 

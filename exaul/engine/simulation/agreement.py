@@ -1,4 +1,4 @@
-"""Simulate copies on a backend, and check whether it decides as ``dense`` in float64: devices require that.
+"""Check whether a backend decides as ``dense`` in float64 does: a device uses it only after this check.
 
 A simulation returns sums, not decisions. With a checkpoint after every round, their differences are the decisions.
 The check of a device simulates a few copies briefly; ``exaul verify`` simulates those of a sweep.
@@ -18,7 +18,7 @@ from exaul.engine.manifest import device, engine_hash, module_hash, versions
 from exaul.engine.registry import backend_of
 from exaul.engine.simulation.chunks import TILE, NativeSimulation, TrialRecords, make_chunks, select_rates
 from exaul.kernels.cache import cache_folder
-from exaul.kernels.game import SPAN, Copies, Start, compute_costs
+from exaul.kernels.game import SPAN, Copies, compute_costs
 from exaul.kernels.learners.learner import Learner, rates_of_horizon, start_copies, start_of
 from exaul.kernels.metrics import Floats
 from exaul.kernels.native import NativeBackend
@@ -37,18 +37,6 @@ POOL_SIZES = 300, 2000
 TOLERANCE = {"float64": 0.0, "float32": 5e-6}
 
 _reported: set[str] = set()  # reasons of failure that were printed in this process
-
-
-def make_simulation(backend: Any, copies: Copies, start: Start, arms: int, records: Any) -> Any:
-    """Return the ``NativeSimulation`` or ``JaxSimulation`` of B copies on a backend.
-
-    ``records`` is a ``TrialRecords`` or, in JAX, perhaps an ``AdaptiveGames``.
-    """
-    if isinstance(backend, NativeBackend):
-        return NativeSimulation(backend, copies, start, arms, records.streams.stream_count)
-    from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
-
-    return JaxSimulation(backend, copies, start, arms, records)
 
 
 def count_parted(decisions: NDArray[Any], reference: NDArray[Any]) -> tuple[int, int]:
@@ -84,9 +72,15 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
         records = TrialRecords(streams, 0, number, is_imperfect)
         first = start_of(learner.rule, CHECK_ARMS, alpha)
         start = start_copies(learner.rule, CHECK_ARMS, first, number, 0 * number)
-        simulation = make_simulation(backend, copies, start, CHECK_ARMS, records)
         (chunk,) = make_chunks(np.arange(1, SPAN + 1), CHECK_COPIES)
-        host_records = records.make(chunk) if isinstance(backend, NativeBackend) else None  # devices make their own
+        setup, host_records = (backend, copies, start, CHECK_ARMS), None  # devices make their own records
+        simulation: Any
+        if isinstance(backend, NativeBackend):
+            simulation, host_records = NativeSimulation(*setup, streams.stream_count), records.make(chunk)
+        else:
+            from exaul.engine.simulation.jax_chunks import JaxSimulation
+
+            simulation = JaxSimulation(*setup, records)
         simulation.submit(chunk, select_rates(rates, chunk.block_numbers), host_records)
         sums = simulation.collect()
     outcomes = (sums.answered + sums.wrong)[chunk.checkpoint_rounds > 0]

@@ -11,13 +11,13 @@ from exaul.engine.checks import BadInput
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective, tunable_choices
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.registry import is_user_code
-from exaul.engine.simulation.agreement import make_simulation
 from exaul.engine.simulation.chunks import (
     ASKED,
     AdaptiveGames,
     AskedCounter,
     BestArmCounter,
     Chunk,
+    NativeSimulation,
     TrialRecords,
     blocks_per_chunk,
     make_chunks,
@@ -72,7 +72,14 @@ class LearnerRun:
             keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback_model != PERFECT_FEEDBACK)
             games = AdaptiveGames(environment, records, Objective(*objective), keys, draw_keys)
-        self.simulation = make_simulation(learner.backend, aimed, start, arms, games)
+        setup = learner.backend, aimed, start, arms
+        self.simulation: Any  # both kinds have the methods of ``NativeSimulation``
+        if learner.is_native:
+            self.simulation = NativeSimulation(*setup, games.streams.stream_count)
+        else:
+            from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
+
+            self.simulation = JaxSimulation(*setup, games)
         self.checkpoints, shape = source.checkpoints, (len(source.checkpoints), self.copy_count)
         self.answered, self.wrong = np.zeros(shape, np.int64), np.zeros(shape)
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``

@@ -126,10 +126,11 @@ def name_with_values(name: str, values: Mapping[str, str]) -> str:
 
 
 def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
-    """Raise BadInput, with the word that was perhaps meant, unless every value is in the table."""
+    """Raise BadInput, with what was perhaps meant, unless every value is in the table."""
     for value in values:
         if value not in table:
-            raise BadInput(f"{name}: {quote(value)} is unknown; one of {', '.join(table)}{meant([value], table)}")
+            hint = "; separate values by spaces" if "," in str(value) else meant([value], table)
+            raise BadInput(f"{name}: {quote(value)} is unknown; one of {', '.join(table)}{hint}")
 
 
 def meant(unknown: Iterable[str], words: Iterable[str]) -> str:

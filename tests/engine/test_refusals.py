@@ -311,6 +311,7 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--alphas 0.1 0.1": "alphas: 0.1 is given twice",
     "--trials 15e-1": "argument --trials: invalid integer value: '15e-1'",
     "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
+    "--learners exaul,ew": "learners: 'exaul,ew' is unknown; .*, aci-rank-from-log; separate values by spaces\n",
     "--environment mars": "environment: 'mars' is unknown; one of stochastic",
     "--grid fine": "grid: 'fine' is unknown; one of uniform",
     "--precision float16": "precision: 'float16' is unknown",
@@ -334,7 +335,8 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--steps 2": "steps: 2.0 found; it must be in .0, 1.",
     "--shard 2/1": "shard: '2/1' found; it must be I/N, 1 <= I <= N",
     "--alphas": "argument --alphas: expected at least one argument",
-    "--trial 3": "unrecognized arguments: --trial 3",
+    "--trial 3": "unrecognized arguments: --trial 3; did you mean --trials\\?\n",
+    "--eta 0.01 0.1": "unrecognized arguments: 0.1; several values can follow .*--alphas, .*--eta-scales, ",
 }
 
 

@@ -91,4 +91,4 @@ def test_decimals():
 
 
 def test_numbers_of_a_figure_are_short():
-    assert [rounded(x) for x in (0.5, 1234.6, 3e6, 1e12)] == ["0.5", "1,235", "3,000,000", "1e+12"]
+    assert [rounded(x) for x in (0.5, 1234.6, 3e6, 1e12)] == ["0.5", "1,235", "3M", "1e+12"]

@@ -54,7 +54,7 @@ BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
 PANELS = 18  # most panels in a figure; beyond that, the last one lists the omitted ones
-_NAMED = 9  # most dots of a panel with a name beside each; beyond that, or in several rows, there is a legend
+_NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
 MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, and characters of a name
@@ -76,7 +76,7 @@ SWEPT = {
     "arms": "arms $H$",
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": "regret"}
-BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound, with probability 1 - delta"}
+BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound, with probability {probability}"}
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
@@ -86,6 +86,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
     Lines show the shifts between ``segments`` of one source each; ``best`` is the advised learner by source, alpha.
+    Captions name the ``probability`` of bounds, if there is such a column.
     """
     curves = with_answered(with_rates(curves))
     drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
@@ -115,7 +116,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     Best is the top, left of the target. A learner that answers nothing has no mark; the advised one has a ring.
     """
     figure, panels = panel_grid(trials, ANSWERED, by=_PANEL)
-    named = trials["learner"].nunique() <= _NAMED and len(panels) <= _COLUMNS
+    named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
     shares = 1 - trials.groupby([*_PANEL, "learner"])["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     margin = max(0.15 * (high - low), 0.03)
@@ -259,10 +260,10 @@ def _missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> st
 
 def _bound_note(rows: Table, bound: str) -> str:
     """Return what a dotted bound is, which learners have none, and which one above T."""
-    note, names = BOUNDS.get(bound, "mean bound"), rows["learner"].str.partition(", ")[0]
+    meaning, names = BOUNDS.get(bound, "mean bound"), rows["learner"].str.partition(", ")[0]
     if rows[bound].isna().all():
-        return f" No learner here has a proven {note}."
-    note = f" Dotted is the {note}"
+        return f" No learner here has a proven {meaning.partition(',')[0]}."
+    note = f" Dotted is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}"
     reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
@@ -303,7 +304,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
     ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
-    lowest, largest = np.inf, table["alpha"].max() if column == "fdr" else float(column == "answered")
+    lowest, largest = np.inf, table["alpha"].max() * (column == "fdr")
     for axes, rows in panels:
         for style, name, line in styled_lines(rows.dropna(subset=column)):
             by_value = line.groupby(swept)
@@ -326,7 +327,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
             axes.yaxis.set(major_formatter=LogFormatter(), minor_formatter=LogFormatter(minor_thresholds=(2, 2)))
         else:
-            axes.set_ylim(0, 1.04 * largest)
+            axes.set_ylim(0, 1.04 * largest or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
     note = _lines_note(panels) + _missing_note(table, table[column].notna(), lack)

@@ -224,7 +224,8 @@ def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, 
     if (traces := tabled.get("traces")) is not None:
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
     if "trials" in tabled:
-        trials, curves, note = tabled["trials"], tabled["curves"], ""
+        known, note = {"probability": f"{1 - delta:g}"}, ""
+        trials, curves = (tabled[name].assign(**known) for name in ("trials", "curves"))
         if traces is None:
             advised = advice.advised(tabled.get("advice", files.Table([])), trials["learner"].unique())
             best = {(x, alpha): name for x in trials["source"].unique() for alpha, name in advised.items()}
@@ -243,8 +244,8 @@ def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, 
             note = f"Each name begins with {start}\n" * bool(start)
             note += f"Not drawn, but in the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
         of_cells = figures.draw(trials, curves, segments, best)
-        for name, figure in of_cells.items():
-            figures.add_note(figure, f"1 - delta = {1 - delta:g}\n" * name.startswith("regret") + plain(note))
+        for figure in of_cells.values():
+            figures.add_note(figure, plain(note))
         drawn |= of_cells
     if "asked" in tabled:
         drawn["asked"] = figures.asked_figure(tabled["asked"])

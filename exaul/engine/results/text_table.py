@@ -124,9 +124,9 @@ def as_label(column: str, value: Any) -> str:
 
 
 def rounded(number: float) -> str:
-    """Return a number with four significant digits, and commas between thousands."""
+    """Return a number with four significant digits, and commas between thousands; whole millions end with M."""
     value = float(f"{number:.4g}")
-    return f"{value:,.0f}" if 1e4 <= value < 1e9 else f"{value:,g}"
+    return f"{value:,.0f}".replace(",000,000", "M") if 1e4 <= value < 1e9 else f"{value:,g}"
 
 
 def plain(text: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from exaul import Sweep, run
+from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import advice
 from exaul.kernels.game import LOG_ARMS, log_grid
@@ -87,6 +88,9 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert 1 - 0.1 < learned["risk_bound"] < 40 + 1 - 0.1
     assert np.isnan(held["risk_bound"])
     assert advice.advised(table) == {0.1: "aci-rank"}
+    cold = {"learner": "aci-rank", "alpha": 0.1, "step": 0.025, "fdr": 0.101, "warm_start": np.nan}
+    for changed, marked in ({}, {}), ({"fdr": 0.1}, {0.1: "aci-rank"}), ({"warm_start": "log"}, {0.1: "aci-rank"}):
+        assert advice.advised(table, Table([cold | changed])) == marked
     text = advice.describe(table)
     expected = f"{learned['answered']:.1%} answered, {1 - learned['answered']:.1%} withheld, "
     expected += f"and {learned['fdr']:.1%} of the shown answers wrong"

@@ -29,7 +29,8 @@ def test_answerable_is_the_mean_over_segments():
 @pytest.mark.parametrize(
     ("fields", "records", "shares"),
     [
-        ({"learners": ("no-abstention", "always-abstain")}, [EASY], ["100%", "0%"]),  # it answers more than can be
+        ({"learners": ("no-abstention", "always-abstain")}, [EASY], ["-", "0%"]),  # it does not hold alpha
+        ({"learners": "no-abstention", "alphas": 0.495}, [EASY], ["100%"]),  # it answers more than can be
         ({"environment": "gradual-shift"}, [EASY, HARD], ["-"]),
         ({"environment": "always-wrong"}, [EASY], ["-"]),
         ({}, [HOPELESS], ["-"]),
@@ -108,7 +109,8 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     means, spreads = by_cell.mean(numeric_only=True), by_cell["regret"].std(ddof=0)
     assert table["alpha"] == ["0.20"] * 16 + ["0.05"] * 16
     assert table["regret"] == [f"{x:z.1f} ±{y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
-    assert table["at most"] == [f"{x:.0f}" if x < 600 else "-" for x in np.ceil(means["regret_bound"])]
+    bounds = np.ceil(means["regret_bound"])
+    assert table["at most"] == ["-" if np.isnan(x) else f"{x:.0f}" if x < 600 else "> T" for x in bounds]
     assert table["Lemma 1"] == [f"{x:.0f}" for x in np.ceil(means["lemma_bound"])]
     assert list(table_of(result.summary(80, theory=True), "alpha"))[:7] == shown
 
@@ -183,10 +185,16 @@ def test_the_summary_says_how_often_a_record_is_used():
 
 
 def test_a_table_for_a_paper():
-    """With regrets and the bounds that are below T. Without them, what does not depend on lambda is one row."""
+    """With regrets and the bounds that are below T. Without them, what does not depend on lambda is one row.
+
+    A comment says what was played, and a rule is between alphas.
+    """
     result = run(Sweep(**SMALL, learners=("aci-rank", "exaul", "always-abstain"), lambdas=(1, 2.5)))
     text = result.to_latex()
-    lines = text.splitlines()
+    note, *lines = text.splitlines()
+    assert note.startswith("% 2 trials, T = 600, H = 20, lambda = 1 to 2.5, grid: uniform, delta = 0.05; mean +-")
+    by_alpha = as_latex(result.trials.assign(alpha=result.trials["lambda"]), 0.05)
+    assert by_alpha.count("\n\\midrule\n") == 2 * text.count("\n\\midrule\n")
     title = r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & $R_T$ at most & regret & regret at most \\"
     assert lines[2] == title
     cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[4:-2]])
@@ -195,10 +203,10 @@ def test_a_table_for_a_paper():
     means, spreads = exaul.mean(), exaul.std(ddof=0)["regret"]
     assert [*cells[2:4, 7]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
     assert [*cells[2:4, 8]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
-    assert {*cells[[0, 1, 4, 5], 8]} == {"-"}
+    assert {*cells[[0, 1, 4, 5], 8]} == {"--"}
     above = result.trials.assign(regret_bound=result.trials["horizon"])
-    assert {line.split(" & ")[-1] for line in as_latex(above).splitlines()[4:-2]} == {r"- \\"}
-    plain = [line.split(" & ") for line in as_latex(result.trials, with_regret=False).splitlines()[4:-2]]
+    assert {line.split(" & ")[-1] for line in as_latex(above, 0.05).splitlines()[5:-2]} == {r"$>T$ \\"}
+    plain = [line.split(" & ") for line in as_latex(result.trials, 0.05, False).splitlines()[5:-2]]
     assert [(line[2], len(line)) for line in plain] == [("all", 7), ("1", 7), ("2.5", 7), ("all", 7)]
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
     scaled = run(Sweep(**SMALL, learners="exaul", eta_scales=(1, 0.5), gamma_scales=(1, 2))).to_latex()

@@ -8,7 +8,7 @@ order of the log. Nothing depends on the trials of a sweep.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -125,13 +125,21 @@ def _spread(name: str, values: Floats) -> dict[str, float]:
     return {name: mean, f"{name}_q05": low, f"{name}_q95": high, f"{name}_in_order": in_order}
 
 
-def advised(table: Table, played: Collection[str] = ()) -> dict[float, str]:
-    """Return by alpha the learner advised for every source, by its name among those that ``played``, if any is."""
+def advised(table: Table, trials: Table | None = None) -> dict[float, str]:
+    """Return by alpha the learner advised for every source, if any is.
+
+    Of ``trials``, it is the learner to mark, by its name there: none where it began without a log, unlike what is
+    advised, and its mean FDR is above alpha.
+    """
     if table.empty:
         return {}
     by_alpha = table[table["learner"] == ACI_RANK].groupby("alpha")["advised"].min()
-    name = FROM_LOG if FROM_LOG in played else ACI_RANK
-    return {float(alpha): name for alpha, is_advised in by_alpha.items() if is_advised}
+    if trials is None:
+        return {float(alpha): ACI_RANK for alpha, is_advised in by_alpha.items() if is_advised}
+    name = FROM_LOG if FROM_LOG in set(trials["learner"]) else ACI_RANK
+    cold = trials[(trials["learner"] == name) & (trials["step"] == STEP) & trials["warm_start"].isna()]
+    fdr = cold.groupby("alpha")["fdr"].mean()
+    return {alpha: name for alpha in advised(table) if not fdr.get(alpha, 0.0) > alpha}
 
 
 def least_alpha(source: Records) -> float:

@@ -116,8 +116,8 @@ class Result:
         sweep, trials, played = self.sweep, self.trials, self.manifest["sources"][0]
         records = [records for source in self.sources for records in source.records]
         is_log = bool(sweep.logs) or not set(played["name"].split(" -> ")) <= set(PROFILES)
-        best = advice.advised(self.advice, [x["learner"] for x in played["learners"]])
-        advised = {alpha: f"{name}{self._step}" for alpha, name in best.items()}
+        marked = advice.advised(self.advice, trials)
+        advised = {alpha: f"{name}{self._step}" for alpha, name in marked.items()}
         waits = sweep.delay or sweep.feedback.may_be_missing
         at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
@@ -130,10 +130,10 @@ class Result:
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
+            recommend_grid(shares_by_grid(records[0], sweep.alphas)) if is_default and len(records) == 1 else "",
             summary.summarize(
                 trials, advised=advised, shares=shares, questions=questions, condition=condition, width=width
             ),
-            recommend_grid(shares_by_grid(records[0], sweep.alphas)) if is_default and len(records) == 1 else "",
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),
         ]
@@ -142,7 +142,7 @@ class Result:
         parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
         if self.asked is not None:
             parts.append("no advice: the questions of an adaptive environment are like those of no log")
-        if is_log and best:
+        if is_log and (best := advice.advised(self.advice)):
             parts.append(advice.describe_use(sweep, next(iter(best))))
         elif not is_log and not self.advice.empty:
             command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
@@ -162,10 +162,12 @@ class Result:
     def to_latex(self) -> str:
         """Return FDR, answers, R_T, regret and limits per learner and cell as LaTeX, for the package booktabs.
 
-        Over traces each trace has its rows, with its name before the learner's, and no regret.
+        A comment at the start says what was played, and what ± is. Over traces each trace has its rows, with its
+        name before the learner's, and no regret.
         """
         sources = "" if self.traces is None else self.trials["source"] + ", "
-        return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]), self.traces is None)
+        named = self.trials.assign(learner=sources + self.trials["learner"])
+        return summary.as_latex(named, self.sweep.delta, self.traces is None)
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}
@@ -227,7 +229,7 @@ def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, 
         known, note = {"probability": f"{1 - delta:g}"}, ""
         trials, curves = (tabled[name].assign(**known) for name in ("trials", "curves"))
         if traces is None:
-            advised = advice.advised(tabled.get("advice", files.Table([])), trials["learner"].unique())
+            advised = advice.advised(tabled.get("advice", files.Table([])), trials)
             best = {(x, alpha): name for x in trials["source"].unique() for alpha, name in advised.items()}
         else:  # whole traces, as many as one figure has panels for
             if trials.groupby("source")["lambda"].nunique().max() == 1:  # sqrt(T), of traces that differ in length

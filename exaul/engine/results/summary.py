@@ -11,7 +11,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
+from exaul.engine.results.text_table import columns_of, format_table, round_up, rounded, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import FEASIBLE, answerable
@@ -19,10 +19,16 @@ from exaul.kernels.metrics import FEASIBLE, answerable
 SUMMARY_KEYS = "learner", "alpha", "lambda"
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
+ABOVE_T = "> T"  # of the bound of a regret: no regret is above T, so it says nothing
 NAMED_TRACES = 8  # most traces to name (chosen)
 BROKEN = "BROKEN"  # a bound that was proved
 BOUNDED = "0 < regret_bound < horizon"  # the trials whose bound of the regret says something
 PROVEN = "proven limit\n(any sequence)"
+OVER_TRIALS = (
+    "mean ±standard deviation over trials, which draw from the same records: it does not cover other questions"
+)
+DASHES = {"-": "--", ABOVE_T: "$>T$"}  # in LaTeX
+TITLES = {"horizon": "T", "arms": "H", "lambda": "lambda"}
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 
@@ -144,8 +150,15 @@ def summarize(
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 
-def as_latex(trials: Table, with_regret: bool = True) -> str:
-    """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table."""
+def as_latex(trials: Table, delta: float, with_regret: bool = True) -> str:
+    """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table.
+
+    Bounds of the regret hold with probability 1 - ``delta``. There is a rule between alphas.
+    """
+    ends = trials[["trial", "horizon", "arms", "lambda"]].agg(["nunique", "min", "max"]).map(rounded)
+    sizes = [f"{title} = {' to '.join(dict.fromkeys(ends[x][1:]))}" for x, title in TITLES.items()]
+    note = f"% {ends['trial'].iloc[0]} trials, {', '.join(sizes)}, grid: {', '.join(trials['grid'].unique())}, "
+    note += f"delta = {delta:g}; {OVER_TRIALS.replace('±', '+- ')}"
     table = []
     for cell, rows in _cells(trials, SUMMARY_KEYS):
         row = {
@@ -160,12 +173,17 @@ def as_latex(trials: Table, with_regret: bool = True) -> str:
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *zip(*columns.values(), strict=True)))
-    lines = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
-    return f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
+    alphas = columns["alpha"]
+    is_first = (alpha != last for alpha, last in zip(alphas, ["", *alphas], strict=False))
+    rules = (r"\midrule" + "\n" if first else "" for first in is_first)
+    lines = "\n".join([r"\toprule", head, *map(str.__add__, rules, body), r"\bottomrule"])
+    return f"{note}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
 def _latex(text: str) -> str:
-    """Return a text in LaTeX: a minus sign, and the scale of a rate, become formulas."""
+    """Return a text in LaTeX: a minus sign, and the scale of a rate, become formulas; none is a dash."""
+    if text in DASHES:
+        return DASHES[text]
     scaled = re.sub(r"\b(eta|gamma) x ([^,]+)", r"$\\\1 \\times \2$", text.translate(LATEX))
     return re.sub(r"^-(?=\d)", "$-$", scaled)
 
@@ -183,7 +201,8 @@ def summarize_theory(
     """
     table = []
     for cell, rows in _cells(trials, SUMMARY_KEYS):
-        best = answerable.get(cell["alpha"], np.nan)
+        is_held = not rows["fdr"].mean() > cell["alpha"] + FDR_TOLERANCE
+        best = answerable.get(cell["alpha"], np.nan) if is_held else np.nan
         row = {
             "regret": _spread(rows["regret"], "z.1f"),
             "regret\nat most": _regret_limit(rows),
@@ -199,7 +218,7 @@ def summarize_theory(
         }
         table.append(cell | row)
     meanings = {
-        "FDR": "share of the shown answers that are wrong (mean ±standard deviation over trials)",
+        "FDR": "share of the shown answers that are wrong (mean ±standard deviation)",
         "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
         "limit\nof R_T": "what it is at most on every sequence; -: none is proved",
@@ -207,11 +226,12 @@ def summarize_theory(
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
         "docs/proofs.md; certain for best-fixed)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
-        "regret": "the paper's loss, at most 1 per round, above that of best-fixed (mean ±standard deviation over "
-        "trials)",
-        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: above T, or none is proved",
+        "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
+        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none is proved; {ABOVE_T}: it "
+        "says nothing, as no regret is larger than T",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
-        "of at most alpha (if records shift, the mean over segments)",
+        "of at most alpha (if records shift, the mean over segments); -: unknown, or the FDR is above alpha + "
+        f"{FDR_TOLERANCE:g}",
     }
     lam = "" if trials["lambda"].nunique() > 1 else f" (lambda = {trials['lambda'].iloc[0]:.4g})"
     table = _merge_equal_lambdas(table) if lam else table
@@ -355,8 +375,9 @@ def _coverage(rows: Table) -> Any:
 
 
 def _regret_limit(rows: Table) -> str:
-    """Return the mean bound of the regret, rounded up; "-" where none is below T, since no regret is above T."""
-    return _limit(rows.query("regret_bound < horizon")["regret_bound"])
+    """Return the mean bound of the regret, rounded up, of trials where it is below T; "-" if none is proved."""
+    bounds = rows.query("regret_bound < horizon")["regret_bound"]
+    return ABOVE_T if bounds.empty and rows["regret_bound"].notna().any() else _limit(bounds)
 
 
 def _trials_above(rows: Table) -> str:

@@ -22,8 +22,8 @@ REGRET = (
     "1 - delta."
 )
 MARGINAL = (
-    "the least loss is not the most answers: on a fine grid the best threshold stops where the *next* answer is "
-    "wrong with probability alpha, so the FDR of all its answers is below alpha"
+    "the least loss is not the most answers: on a fine grid its threshold stops where the *next* answer is "
+    "wrong with probability alpha + 1/lambda, so the FDR of all its answers is below alpha"
 )
 
 

@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 def reproduce(
     names: Sequence[str], paper: Paper, executor: Executor | None, impostors: bool = False, agreement: bool = False
 ) -> int:
-    """Run experiments, with their ``impostors``. Print their claims, or their ``agreement`` with the paper."""
+    """Run experiments, with their ``impostors``. Print their claims (in a pipe as CSV), or their ``agreement``."""
     from exaul.engine.logs.files import save
-    from experiments.report import describe_agreement, has_failed, summary
+    from experiments.report import describe_agreement, describe_claims, has_failed, summary
     from experiments.run import run_experiments
 
     table = run_experiments(paper, names, impostors, executor)
-    print(describe_agreement(table)) if agreement else save(table, sys.stdout)
+    if agreement:
+        print(describe_agreement(table))
+    elif sys.stdout.isatty():
+        terminal.show(describe_claims(table))
+    else:
+        save(table, sys.stdout)
     print(summary(table), file=sys.stderr)
     return int(has_failed(table))
 

@@ -83,6 +83,14 @@ def describe_agreement(table: Table) -> str:
     return "\n".join([format_table(rows, names=3), "", "What differs:", *lines])
 
 
+def describe_claims(table: Table) -> str:
+    """Return one line per row of a ``claims_table``: whether it holds, what was measured, and what was expected."""
+    verdicts = {"true": "holds", "false": "fails"}
+    names = (f"{x.experiment}: {x.kind} {verdicts.get(x.holds, x.holds)}: {x.claim}" for x in table.itertuples())
+    numbers = (f"{x.measured:.4g}, expected {x.expected}" for x in table.itertuples())
+    return "\n".join(map(": ".join, zip(names, numbers, strict=True)))
+
+
 def page(
     folder: Path,
     table: Table,

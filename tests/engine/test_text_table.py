@@ -86,8 +86,8 @@ def test_a_command_stays_whole():
 
 
 def test_decimals():
-    values, texts = ([0.123456, 0.5], [1e-5, 0.5]), [["0.1235", "0.5000"], ["1e-05", "0.5"]]
-    assert [columns_of([{"alpha": x} for x in each])["alpha"] for each in values] == texts
+    rows = [{"a": 0.123456, "b": 1e-5}, {"a": 0.5, "b": 0.5}]
+    assert columns_of(rows) == {"a": ["0.1235", "0.5000"], "b": ["1e-05", "0.5"]}
 
 
 def test_numbers_of_a_figure_are_short():

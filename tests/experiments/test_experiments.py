@@ -437,9 +437,7 @@ def test_what_agrees_with_the_paper_is_one_table_and_a_broken_regression_limit_h
     assert differs.strip().endswith(", not >= 0.9")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["stochastic-easy", "--redraw", str(report), "--out", str(tmp_path / "shown")]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "stochastic-easy: regression limit fails: exaul abstains as often as ew" in said
-    assert ", expected <= -1" in said
+    assert "stochastic-easy: regression limit fails: exaul abstains as often as ew" in capsys.readouterr().out
 
 
 def test_the_audit_sees_bounds_that_are_a_quarter_of_the_proved_ones():

@@ -215,9 +215,6 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     said = drawn["answered"].get_supxlabel()
     assert said.endswith("\nEach name begins with x:\nNot drawn, but in the tables: a")
     assert "The ring marks" in said
-    monkeypatch.setattr(figures, "PANELS", 3)
-    alone = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1, 0.2)["answered"]
-    assert "ring" not in alone.get_supxlabel()  # of b
 
 
 def dots_of(axes):

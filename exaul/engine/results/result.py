@@ -227,7 +227,7 @@ def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, 
         drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
     if "trials" in tabled:
         known, note = {"probability": f"{1 - delta:g}"}, ""
-        trials, curves = (tabled[name].assign(**known) for name in ("trials", "curves"))
+        trials, curves = tabled["trials"].assign(**known), tabled["curves"].assign(**known)
         if traces is None:
             advised = advice.advised(tabled.get("advice", files.Table([])), trials)
             best = {(x, alpha): name for x in trials["source"].unique() for alpha, name in advised.items()}

@@ -29,6 +29,7 @@ from exaul.kernels.native import RecordBlocks
 
 ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
 FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; below alpha = 0.02, one of 1.5 alpha
+NOTABLE = 0.03  # share of answers that the threshold may answer more without a word about it (chosen)
 HALVES = 30  # random halves
 FEW_RECORDS = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
@@ -170,13 +171,15 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
 
 
 def describe_use(sweep: Sweep, alpha: float) -> str:
-    """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service."""
+    """Return how to use ``aci-rank`` after the log of a sweep, and how to see what is guaranteed."""
     log = sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program, flags = ", ".join(f"{name}={value!r}" for name, value in arguments.items()), sweep.as_flags("--log-")
     command = as_typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
     served = "as a service (--upstream URL puts it in front of a model; --score must be of the kind of this log)"
-    return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
+    plan = as_typed("plan", "--alpha", f"{alpha:g}", "--warm-start", log, *sweep.as_flags(), "--horizon", "10000")
+    limit = "what is guaranteed then, such as over 10,000 questions"
+    return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}\n{limit}:\n{COMMAND}{plan}"
 
 
 def describe_halves(table: Table, width: int | None = None) -> str:
@@ -212,7 +215,13 @@ def _sentence(row: Any, held: Any, step: str) -> str:
         if not near[0] <= row["answered_in_order"] <= near[1]:
             in_order = f"{row['answered_in_order']:.1%} answered and {row['fdr_in_order']:.1%} wrong"
             expected += f"; in the order of the log, {in_order}"
-        return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
+        use = f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
+        if (more := held["answered"] - row["answered"]) > NOTABLE:
+            use += (
+                f"; the {THRESHOLD} answers {100 * more:.1f} points more, but notices no change, and its FDR "
+                f"reaches {held['fdr_q95']:.1%} on halves of the log ({ACI_RANK}: {row['fdr_q95']:.1%})"
+            )
+        return use
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
     advice = "take a larger alpha, more rows or a better score"

@@ -18,7 +18,7 @@ FLAG_GROUPS = {  # of flags in a help text, by title
     "learners and targets": "key learner learners alpha alphas lam lambdas warm_start arms grid anytime eta gamma"
     " eta_scales gamma_scales steps delta coverage slack",
     "imperfect feedback": "feedback_rate bias flips missing reserve uncorrected delay expires open",
-    "audits": "audit per_day audits_per_day token_variable",
+    "audits": "audit abandon_audits per_day audits_per_day token_variable",
     "the model that is asked": "endpoint model key_variable samples temperature max_tokens extra prompt",
     "who judges": "judge judge_endpoint judge_model judge_key_variable",
     "limits of the calls": "limit concurrent per_minute retries timeout price budget",

@@ -34,6 +34,7 @@ class JournalStart(Layout):
         None, "what to start from (required): a log, key:KEY (the rated answers of a key), or none", "LOG"
     )
     alpha: float | None = setting(None, "target FDR from now on (default: as before)", "ALPHA")
+    abandon_audits: bool = setting(False, "let audited answers without a verdict count as wrong for ever")
 
 
 def verify(arguments: Mapping[str, Any]) -> int:
@@ -93,7 +94,7 @@ def start(arguments: Mapping[str, Any]) -> int:
         if config.warm_start is None:  # a flag that was forgotten must not erase what a key has learned
             raise BadInput("warm_start: missing; LOG or key:KEY to start from, or none to forget everything")
         source = None if config.warm_start == "none" else config.warm_start
-        started = abstainers.begin(config.key, config.alpha, source)
+        started = abstainers.begin(config.key, config.alpha, source, config.abandon_audits)
     show(f"key {quote(config.key)} begins anew: {started or 'without a log'}")
     return 0
 

@@ -199,24 +199,27 @@ class Abstainers:
         return self._journal.open_audits(limit, offset)
 
     @_uses_file
-    def begin(self, key: str, alpha: float | None = None, warm_start: Any = None) -> str:
-        """Begin a key anew, because its model changed: what it has learned is forgotten, and its figures go on.
+    def begin(
+        self, key: str, alpha: float | None = None, warm_start: Any = None, abandon_audits: bool = False
+    ) -> str:
+        """Begin a key anew, because its model changed, and return what it starts with, as ``Abstainer.started``.
 
-        Open answers close as ``late``. The bound of the feedback risk is then the sum of those of both learners.
+        What it has learned is forgotten, and its figures go on. Open answers close as ``late``. The bound of the
+        feedback risk is then the sum of those of both learners.
 
         Args:
             key: the key, which may be new.
             alpha: its target from now on; None: it stays.
             warm_start: the log or the key from which it starts, as in ``Abstainers``; None: that of a new key.
-
-        Returns:
-            What the key starts with, as ``Abstainer.started``.
+            abandon_audits: let audited answers without a verdict count as wrong for ever; else they are refused.
 
         Raises:
             BadInput: an argument is invalid; nothing has changed.
             OSError: as in ``decide``.
         """
         key = as_text("key", key)
+        if not abandon_audits:
+            self._journal.check_judged(key)
         config = self._configuration_of(key, self._alpha_of(key) if alpha is None else alpha)
         source = self._sources.get(key, self._source)
         source = source if warm_start is None else _read_source(warm_start, self._layout)
@@ -224,8 +227,8 @@ class Abstainers:
         if isinstance(source, str) and warm_start is not None:
             count, needed = start.log["records"] if start.log else 0, least_rows(config.alpha)
             if count < needed:  # a handful of ratings must not replace a log
-                text = f"has {count} of the {needed} answers with feedback that are needed"
-                raise BadInput(f"warm_start: {quote(source)} {text}")
+                of_needed = f"{count} of the {needed} answers with feedback that are needed"
+                raise BadInput(f"warm_start: {quote(source)} has {of_needed}")
         self._loaded.pop(key, None)
         self._journal.add_start(key, config.alpha, start.as_json())
         self._journal.commit()

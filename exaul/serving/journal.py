@@ -19,12 +19,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exaul.engine.checks import quote
+from exaul.engine.checks import BadInput, as_typed, quote
 from exaul.serving.entries import DECIDE, SHOWN, START, JournalEntry, digest_of
 from exaul.serving.file import BY_KIND, IS_BY_KIND, JournalFile, explain_file_errors
 
 _LATER = "SELECT 1 FROM journal AS later WHERE later.id = journal.id AND later.id <> '' AND later.seq > journal.seq"
-_OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER})"
+_LATER_START = f"""SELECT 1 FROM journal AS later WHERE later.key = journal.key AND {IS_BY_KIND}
+    AND later.kind = 'start' AND later.seq > journal.seq"""  # after it, a verdict is late, but on a shown answer
+_OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER}) AND (kind = 'shown' OR NOT EXISTS ({_LATER_START}))"
 _SUMS = """SELECT sum(coalesce(answered, kind = 'shown')), sum(audit), sum(kind = 'withdraw'), count(error),
     sum(error) FROM journal WHERE seq > :since AND {}"""
 _GATE_ENTRIES = "kind NOT IN ('shown', 'verdict')"
@@ -114,9 +116,19 @@ class Journal(JournalFile):
         return entries
 
     def open_audits(self, limit: int, offset: int) -> tuple[int, list[JournalEntry]]:
-        """Return how many audited answers have neither feedback nor a withdrawal, and some, oldest first."""
+        """Return how many audited answers wait for feedback that counts, and some, oldest first."""
         (total,) = self._connection.execute(f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT}").fetchone()
         return total, list(self._entries(f"WHERE {_OPEN_AUDIT} ORDER BY seq LIMIT ? OFFSET ?", limit, offset))
+
+    def check_judged(self, key: str) -> None:
+        """Raise BadInput if audited answers of a key have no verdict, since after another start they get none."""
+        _, entries = self.open_audits(-1, 0)
+        if count := sum((entry.key, entry.kind) == (key, DECIDE) for entry in entries):
+            command = as_typed("audits", str(self.path))
+            raise BadInput(
+                f"abandon_audits: missing; audited answers of key {quote(key)} without a verdict: {count}; they could "
+                f"get none later, and would count as wrong for ever: judge them first ({command})"
+            )
 
     def note(self, name: str, value: str) -> None:
         """Store a value in ``meta`` under a name."""

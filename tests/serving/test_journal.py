@@ -19,7 +19,7 @@ from exaul.commands.main import main
 from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START, JournalEntry
 from exaul.serving.replay import KeyAbstainer, replayed
-from tests.processes import output_of, python, sql
+from tests.processes import output_of, python, refusal_of, sql
 from tests.serving.http.apps import EASY
 
 LOG = "examples/log.csv"
@@ -226,9 +226,10 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
                 assert abstainers.feedback(decision.id, score < 0.1) == first.feedback(alone.id, score < 0.1)
             elif decision.audit:
                 open_id = decision.id
-    assert "starts by answering" in output_of(
-        ["journal", "start", str(path), "--key", "", "--warm-start", LOG], capsys
-    )
+    argv = ["journal", "start", str(path), "--key", "", "--warm-start", LOG]
+    refusal = "--abandon-audits: missing; audited answers of key '' without a verdict: 1; they could get none later"
+    assert refusal in refusal_of(argv, capsys)
+    assert "starts by answering" in output_of([*argv, "--abandon-audits"], capsys)
     for outcome in ("late", "repeated"):  # also after a restart
         with Abstainers(path) as abstainers:
             seq = abstainers.latest_entries(1, START, key="")[0].seq
@@ -418,13 +419,15 @@ def test_with_audits_no_other_rating_is_a_start(tmp_path):
 
 def test_audits_wait_until_they_have_a_result(tmp_path):
     with Abstainers(tmp_path / "state", audit=1.0, warm_start=EASY) as abstainers:
-        shadow = abstainers.show(0.7, key="new").id
+        shadow, later = (abstainers.show(0.7, key=key).id for key in ("new", "a"))
         ids = [abstainers.decide(0.5, key=key).id for key in "abab"]
-        assert [entry.id for entry in abstainers.open_audits(3)[1]] == [shadow, *ids[:2]]
+        assert [entry.id for entry in abstainers.open_audits(3)[1]] == [shadow, later, ids[0]]
         for id in (shadow, ids[1]):
             abstainers.feedback(id, "down")
         abstainers.withdraw(ids[2])
-        assert [entry.id for entry in abstainers.open_audits(10)[1]] == [ids[0], ids[3]]
+        assert [entry.id for entry in abstainers.open_audits(10)[1]] == [later, ids[0], ids[3]]
+        abstainers.begin("a", abandon_audits=True)  # then a verdict is late, but not on what shadow mode showed
+        assert [entry.id for entry in abstainers.open_audits(10)[1]] == [later, ids[3]]
         assert abstainers.all_keys() == ["new", "a", "b"]
 
 

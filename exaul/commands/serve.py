@@ -57,18 +57,20 @@ def main(arguments: Mapping[str, Any]) -> int:
             settings |= {f"alpha of key {quote(key)}": x for key, x in key_alphas if x != alpha}
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
-                column, score, earlier = config.log_score, gateway_flags.score, service.noted("score")
+                column, score = config.log_score, gateway_flags.score
                 settings |= {"upstream": gateway_flags.upstream, "score": score}
                 if column.startswith("score_") and column != column_of(score):
                     logger.warning(
-                        f"the scores of the log are {column}, those of the gateway {score}: they must be one kind"
+                        f"the scores of the log are {column}, and those of the gateway {score}: if they are of two "
+                        "kinds, far too much or too little is withheld (docs/service.md, Before your users come)"
                     )
-                if earlier not in (None, score):
-                    command = as_typed("journal", "start", config.state, "--key", "", "--warm-start", "LOG")
-                    logger.warning(
-                        f"--score was {earlier} so far, and is {score} now: go back, or stop the service and begin "
-                        f"each key anew with a log of the new score, the key '' by {command}"
-                    )
+                command = as_typed("journal", "start", config.state, "--key", "", "--warm-start", "LOG")
+                for name, value in gateway_flags.scored_by.items():
+                    if (earlier := service.noted(name)) not in (None, value):
+                        logger.warning(
+                            f"--{name} was {earlier} so far, and is {value} now: go back, or stop the service and "
+                            f"begin each key anew with a log of the new {name}, the key '' by {command}"
+                        )
             logger.warning(f"{config.state} {service.describe_past()}")
             for line in [SHADOW_MODE] * config.shadow + service.describe_keys(MOST_LISTED, config.shadow):
                 logger.warning(line)

@@ -246,7 +246,7 @@ class Abstainer:
 
         Returns:
             questions; answers, including withdrawn ones; audited (answers); withdrawn (answers, as counted by
-            ``withdraw``); open (answers without feedback so far); observed (answers with feedback); wrong (sum of
+            ``withdraw``); open (answers whose feedback is awaited); observed (answers with feedback); wrong (sum of
             their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were
             learned); learned (rounds: answers, and abstentions by their weight); alpha; aim; feedback_risk (sum of
             ``error - aim`` over learned answers, including expired ones that count as wrong or right);

@@ -126,8 +126,8 @@ class Journal(JournalFile):
         if count := sum((entry.key, entry.kind) == (key, DECIDE) for entry in entries):
             command = as_typed("audits", str(self.path))
             raise BadInput(
-                f"abandon_audits: missing; audited answers of key {quote(key)} without a verdict: {count}; they could "
-                f"get none later, and would count as wrong for ever: judge them first ({command})"
+                f"abandon_audits: missing; audited answers of key {quote(key)} without a verdict: {count}; they "
+                f"could get none later, and would count as wrong for ever: judge them first ({command})"
             )
 
     def note(self, name: str, value: str) -> None:

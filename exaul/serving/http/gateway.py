@@ -28,7 +28,7 @@ from exaul.serving.http.bodies import COMPLETION_PREFIX, check_text
 from exaul.serving.http.errors import RequestFailed, error_reply, error_responses
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags, logger
-from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
+from exaul.serving.http.upstream import NO_CONNECTION, BodyRefused, ClientHeaders, Upstream
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
@@ -127,13 +127,16 @@ async def _ask_model(flags: GatewayFlags, url: str, key_variable: str | None, mo
         trouble = f"the answers of {join_lines(model)} have none, and so all are {outcomes[flags.without_score]}; "
         trouble += "another --score may have one, and --without-score says what is done without"
     except Exception as error:  # of a user's scorer, too
+        flag = "--upstream" if url == flags.upstream else "--fallback"
+        if str(error) == NO_CONNECTION:
+            logger.warning("%s does not reply (no connection): is the model running, and is %s right?", url, flag)
+            return
         reason = shorten(join_lines(str(error))) or type(error).__name__
         reason = f"no reply within {PROBE_SECONDS:g} s" if isinstance(error, TimeoutError) else reason
         trouble = f"a first question to {join_lines(model)} at {url} failed ({reason})"
         if not model:  # some endpoints have no list
             trouble = f"{url}/models: {reason}, so no first question was asked; --models NAME names the model"
         if isinstance(error, TimeoutError) or getattr(error, "status", 0) in (404, 502, 504):
-            flag = "--upstream" if url == flags.upstream else "--fallback"
             trouble += f"; check {flag} (most addresses end in /v1) and {flag}-key-variable"
     finally:
         await upstream.close()
@@ -158,7 +161,10 @@ def checked_request(
     """
     for name in () if "any" in flags.pass_fields else body.keys() - {*FIELDS.split(), *flags.pass_fields}:
         raise BadInput(f"{shorten(join_lines(name))}: unknown; it must be a field of OpenAI's or of --pass-fields")
-    model, n, metadata = body.get("model"), body.get("n"), body.get("metadata")
+    for name in ("model", "messages"):
+        if name not in body:
+            raise BadInput(f"{name}: missing; it is required")
+    model, n, metadata = body["model"], body.get("n"), body.get("metadata")
     # LiteLLM would ask each of several models, and return a list
     check_holds("model", model, isinstance(model, str) and "," not in model, "one name, without a comma")
     check_known("model", (str(model),), flags.models or (str(model),))
@@ -209,7 +215,7 @@ class Gateway:
         self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, is_secured)
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = state.service.shadow
-        self._refs_in_progress, self._is_score_noted = set[str](), False
+        self._refs_in_progress, self._are_flags_noted = set[str](), False
         self.second_model, address = flags.fallback_target
         self._fallback, self._handover = self.upstream, None
         state.closing.append(self.upstream.close)
@@ -270,7 +276,8 @@ class Gateway:
             self._state.metrics.upstream_failures.labels(failure.status).inc()
             if not isinstance(failure, BodyRefused):  # else it is the client's request
                 role = "fallback model" if chat.key.endswith(FALLBACK) else "model"
-                logger.warning("%s %s: %s", role, shorten(join_lines(str(request["model"]))), failure)
+                model = shorten(join_lines(str(request["model"])))
+                logger.warning("%s %s: %s (%s)", role, model, failure, upstream.url)
             raise
         return request, completion
 
@@ -329,9 +336,10 @@ class Gateway:
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision, and withdraw it on cancellation: nobody will read the answer."""
         service, call, question = self._state.service, self._state.call, completions.conversation_of(chat.body)
-        if not self._is_score_noted:  # at the start it may be another by mistake
-            await call(service.note, "score", self._flags.score)
-            self._is_score_noted = True
+        if not self._are_flags_noted:  # at the start they may be others by mistake
+            for name, value in self._flags.scored_by.items():
+                await call(service.note, name, value)
+            self._are_flags_noted = True
         only_shown = bool(self.second_model)  # of two answers, ref names the shown one
         arguments = score, chat.key, chat.id, chat.ref, only_shown, question, text
         task = asyncio.ensure_future(call(service.decide, *arguments))

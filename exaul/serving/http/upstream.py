@@ -25,6 +25,7 @@ LONGEST_MESSAGE = 200  # characters of an endpoint's error message that are pass
 SHORT_REPLY = 64 * 1024  # bytes that are read in some milliseconds
 ClientHeaders = Mapping[str, str]  # of a request; CREDENTIALS alone are passed on
 CREDENTIALS = "authorization", "openai-organization", "openai-project"
+NO_CONNECTION = "the upstream did not reply: no connection"
 UNAUTHORIZED = 401, 403, 407
 
 
@@ -47,7 +48,7 @@ class Upstream:
         Raises:
             BadInput: the key or a proxy of the environment is invalid.
         """
-        self._url, self._key = url, read_key(key_variable)
+        self.url, self._key = url, read_key(key_variable)
         self._secret = self._key if self._key and len(self._key) >= MIN_KEY else ""  # which some endpoints repeat
         self._is_secured, self._client = is_secured, BoundedClient(timeout)
         self._calls, self._json_lock = asyncio.Semaphore(MOST_CALLS), asyncio.Lock()
@@ -124,7 +125,7 @@ class Upstream:
             fields |= {name: headers[name].encode("latin-1") for name in CREDENTIALS if name in headers}
         try:
             async with self._calls:
-                response = await self._client.request(method, f"{self._url}{path}", headers=fields, content=content)
+                response = await self._client.request(method, f"{self.url}{path}", headers=fields, content=content)
             check_size(response.content)
             return response
         except httpx2.TimeoutException:
@@ -132,7 +133,7 @@ class Upstream:
         except Unreadable as error:
             raise RequestFailed(502, f"the upstream's reply cannot be read: {error}") from None
         except httpx2.HTTPError:
-            raise RequestFailed(502, "the upstream did not reply: no connection") from None
+            raise RequestFailed(502, NO_CONNECTION) from None
 
     def _failure(self, status: int, retry_header: str, body: bytes) -> RequestFailed:
         """Return the failure of a reply, with the endpoint's error where it is in OpenAI's form."""

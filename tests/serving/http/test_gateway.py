@@ -257,7 +257,7 @@ FIRST_QUESTIONS = [  # flags, the reply, and parts of the lines
     ({}, completion("Paris"), []),
     ({"fallback": "other"}, completion("Paris", [9]), ["of stub-1 have none", "of other have none"]),
     ({"score": "verbal", "models": ("m",)}, completion("Paris"), ["--score verbal: the answers of m have none"]),
-    ({"upstream": ABSENT}, None, [f"{ABSENT}/models: the upstream did not reply: no connection, so {UNASKED}"]),
+    ({"upstream": ABSENT}, None, [f"{ABSENT} does not reply (no connection): is the model running, and is --up"]),
     ({}, error(401), [f"gateway's key); {CHECK}"]),
     ({"upstream": "URL/x"}, None, [f"URL/x/models: the upstream replied with status 404, so {UNASKED}{CHECK}"]),
     ({"models": ("m",)}, None, [f"a first question to m at URL failed (no reply within 0.3 s); {CHECK}"]),
@@ -292,14 +292,15 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     log = tmp_path / "log.csv"
     log.write_text("score_p_true,error\n0.9,0\n")
     argv = ["serve", "--state", str(tmp_path / "state.sqlite"), "--port", "0", "--shadow", "--upstream", stub.url]
-    with gate(learner="aci-rank") as client:
+    with gate(learner="aci-rank", models=("m",)) as client:
         client.json()
     stub.asked.clear()
-    assert main([*argv, "--score", "p-true"]) == 0
+    assert main([*argv, "--score", "p-true", "--models", "m", "n"]) == 0
     assert main([*argv, "--score", "exact", "--warm-start", str(log), "--log-score", "score_p_true"]) == 0
     assert f"upstream = {stub.url}, score = exact at http" in capsys.readouterr().out
     assert "--score was logprob so far, and is exact now: go back" in caplog.text
-    assert "the scores of the log are score_p_true, those of the gateway exact" in caplog.text
+    assert "--models was m so far, and is m n now: go back" in caplog.text
+    assert "the scores of the log are score_p_true, and those of the gateway exact: if" in caplog.text
 
 
 async def drip():
@@ -351,6 +352,8 @@ def test_failures_of_the_endpoint(undecided, name, caplog, capfd):
     own = expected == 502  # no status of the endpoint
     assert headers.get("x-should-retry") == ("false" if own else None)
     assert len(body["message"]) <= 200
+    assert f"({endpoint.url})" in caplog.text or not own  # for the operator alone
+    assert endpoint.url not in raw
     assert KEY not in raw
     assert SECRET not in raw
     assert len(endpoint.asked) == 1  # no retries

@@ -37,7 +37,7 @@ def test_no_request_gets_an_undecided_text(undecided):
         headers = {name: value for name, value in given.items() if name.startswith("x_exaul")}
         fields = {} if headers else given
         assert client.refusal(QUESTION | fields, **headers) == (400, param)
-    for body in b"", b"[]", b"{}":
+    for body in b"", b"[]", b"{}", b'{"model": "m"}':
         assert client.ask(body)[0] == 400
     for name in "embeddings", "completions", "responses":
         status, _, raw = client.ask(path=f"/v1/{name}")

@@ -13,8 +13,9 @@ from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import files
 from exaul.engine.logs.diagnosis import WORDS, Finding, categories, diagnose, recommend_grid, shares_by_grid
-from exaul.engine.logs.log import Layout, load_rows, parse_log
+from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
+from exaul.engine.results.advice import least_alpha
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
 
@@ -75,9 +76,9 @@ def main(arguments: Mapping[str, Any]) -> int:
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)
         folder.write_new(config.out, {"risk-coverage": table}, drawn)
-    if hint := recommend_grid(shares_by_grid(records, config.alphas)):
-        command = join_lines(as_typed("sweep", "--logs", *words, "--warm-start", "0.5"))
-        hint = f"for exaul sweep: {hint}:\n{COMMAND}{command}"
+    best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}
+    hint = recommend_grid(shares_by_grid(records, config.alphas))
+    hint = f"for exaul sweep: {hint}" if hint else "what learners answer of it"
     numbers = {
         "log": records.name,
         **({"score": f"column {config.score}"} if score_columns else {}),
@@ -95,8 +96,8 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"only {len(scores)} rows: what a threshold answers of others may differ" if len(scores) < FEW_ROWS else "",
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
-        *_describe_least({alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}, findings),
-        hint,
+        *_describe_least(best_shares, findings, records),
+        f"{hint}:\n{_sweep_command(words, best_shares)}" if any(best_shares.values()) else "",
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
@@ -109,14 +110,28 @@ def _of_parts(findings: Sequence[Finding]) -> str:
     return "; ".join(["a learner would mostly abstain", *parts])
 
 
-def _describe_least(shares: Mapping[float, float], findings: Sequence[Finding]) -> list[str]:
+def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
+    """Return a sweep of a log, at an alpha whose share is FEASIBLE if there is one; ``words`` as ``_typed_log``."""
+    feasible = [f"{alpha:g}" for alpha, share in shares.items() if share >= FEASIBLE]
+    is_told = "--alphas" in words or "0.05" in feasible  # which is the default of a sweep
+    target = ["--alphas", *feasible[:1]] if feasible and not is_told else []
+    return f"{COMMAND}{join_lines(as_typed('sweep', '--logs', *words, *target, '--warm-start', '0.5'))}"
+
+
+def _least_of(records: Records) -> str:
+    return f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}"
+
+
+def _describe_least(shares: Mapping[float, float], findings: Sequence[Finding], records: Records) -> list[str]:
     """Return sentences with the alphas at which thresholds answer nothing or little; ``shares`` are by alpha."""
     zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
     low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
     few = f"a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
     return [
         f"at alpha = {low} {few}" if low else "",
-        f"no threshold reaches alpha = {zero} on this log; {_of_parts(findings)}" if zero else "",
+        f"no threshold reaches alpha = {zero} on this log ({_least_of(records)}); {_of_parts(findings)}"
+        if zero
+        else "",
     ]
 
 
@@ -175,6 +190,7 @@ def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per ``title``, a trace or a score of a log; write it to ``out``."""
     rows, lines, advice, hints = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
     inspected, findings_by_row = list[list[str]](), list[list[Finding]]()  # each log with its flags, as typed
+    unreached = list[str]()  # a sentence for each score that reaches no alpha
     for file in log_files(config.log):
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
@@ -192,8 +208,10 @@ def _compare(config: Inspect, title: str) -> None:
             }
             rows.append(row)
             lines.append(_line(title, trace, row))
-            if text := recommend_grid(shares):
+            if title == "trace" and (text := recommend_grid(shares)):  # the sweep of a score has a warm start
                 hints[lines[-1][title]] = text
+            if title == "score" and not any(by_grid["all thresholds"] for by_grid in shares.values()):
+                unreached.append(f"no threshold of {join_lines(trace.score)} reaches alpha ({_least_of(records)})")
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
@@ -207,23 +225,23 @@ def _compare(config: Inspect, title: str) -> None:
     with_numbers = [f"each defect with its numbers: {command}"] if meanings else []
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        feasible = [f"{x:g}" for x in config.alphas if rows[best][f"{SHARE_PREFIX}{x:g}"] >= FEASIBLE]
-        is_told = "--alphas" in inspected[best] or "0.05" in feasible  # which is the default of a sweep
-        target = ["--alphas", *feasible[:1]] if feasible and not is_told else []
-        command = as_typed("sweep", "--logs", *inspected[best], *target, "--warm-start", "0.5")
+        command = _sweep_command(inspected[best], {x: rows[best][f"{SHARE_PREFIX}{x:g}"] for x in config.alphas})
         scored, largest = rows[best]["records"], max(row["records"] for row in rows)
         note = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
-        advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{COMMAND}{command}"
+        advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{command}"
         if not totals[best] > 0:
             advice = f"no threshold of these scores reaches alpha; {_of_parts(findings_by_row[best])}"
     meanings += [DROPPED_NOTE] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
     shortened = [line | {title: line[title].removeprefix(start)} for line in shown]
+    if not any(line["defects"] for line in shown):
+        shortened = [{name: x for name, x in line.items() if name != "defects"} for line in shortened]
     show(
         "\n".join([*heads, format_table(shortened, terminal_width(), names=2)]),
         f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
+        *unreached,
         advice,
         *(f"{scope}, such as {join_lines(x)}: {hints[x]}" for x in list(hints)[:1]),
         f"table: {config.out}" if config.out is not None else "",

@@ -69,7 +69,8 @@ def main(arguments: Mapping[str, Any]) -> int:
                     if (earlier := service.noted(name)) not in (None, value):
                         logger.warning(
                             f"--{name} was {earlier} so far, and is {value} now: go back, or stop the service and "
-                            f"begin each key anew with a log of the new {name}, the key '' by {command}"
+                            "begin each key anew with a log of the new one (if that is done, go on), the key '' by "
+                            f"{command}"
                         )
             logger.warning(f"{config.state} {service.describe_past()}")
             for line in [SHADOW_MODE] * config.shadow + service.describe_keys(MOST_LISTED, config.shadow):

@@ -182,10 +182,13 @@ def test_shadow_mode_says_how_many_verdicts_are_missing_and_a_key_gets_another_a
         if not count:
             for argv in (["serve", "--state", "s", "--alpha", "0.2"], ["journal", "start", "s", "--key", ""]):
                 assert "has no decisions yet: delete it, and start" in refusal_of(argv, capsys)
-    refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
+    serve_argv = ["serve", "--state", "s", "--port", "0", "--alpha", "0.2"]
+    columns = ["--warm-start", "log.csv", "--log-score", "p", "--log-correct", "ok"]
+    (folder / "log.csv").write_text("p,ok\n0.5,1\n")
+    assert "--warm-start LOG --score p --correct ok" in refusal_of([*serve_argv, *columns], capsys)
+    refusal = refusal_of(serve_argv, capsys)
     (command,) = re.findall(
-        "with 0.1, which stays; .* key '': stop the service, then exaul (.* --warm-start )LOG",
-        refusal,
+        "with 0.1, which stays; .* key '': stop the service, then exaul (.* --warm-start )LOG", refusal
     )
     assert main([*shlex.split(command), "key:"]) == 0
     said = "key '' begins anew: aci-rank starts by answering 100.0% at alpha = 0.2"

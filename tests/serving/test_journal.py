@@ -227,8 +227,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
             elif decision.audit:
                 open_id = decision.id
     argv = ["journal", "start", str(path), "--key", "", "--warm-start", LOG]
-    refusal = "--abandon-audits: missing; audited answers of key '' without a verdict: 1; they could get none later"
-    assert refusal in refusal_of(argv, capsys)
+    assert "--abandon-audits: missing; audited answers of key '' without a verdict: 1;" in refusal_of(argv, capsys)
     assert "starts by answering" in output_of([*argv, "--abandon-audits"], capsys)
     for outcome in ("late", "repeated"):  # also after a restart
         with Abstainers(path) as abstainers:
@@ -243,7 +242,6 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
                 if decision.audit:
                     assert abstainers.feedback(decision.id, 0.0) == second.feedback(alone.id, 0.0) == "counted"
             assert abstainers.feedback(open_id, "up") == outcome
-            assert abstainers.open_audits(1) == (0, [])  # nor does it wait for a verdict
             spans, both = (first.figures(), second.figures()), abstainers.figures()
             for name in ("questions", "answers", "observed", "wrong", "feedback_risk", "feedback_risk_bound"):
                 assert both[name] == pytest.approx(sum(span[name] for span in spans))

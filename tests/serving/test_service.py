@@ -46,12 +46,10 @@ def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch)
 
     monkeypatch.setattr(module, "LATEST_KEYS", 3)
     ids = [service.decide(1.0, key).id for key in "abcde"]
-    assert used() == ["e", "d", "c"]
     for key in "abcde":
         service.figures(key)
     assert used() == ["e", "d", "c"]
     assert service.feedback(ids[0], 1) == "counted"
-    assert used() == ["a", "e", "d"]
     service.feedback(ids[1], 1)
     service.feedback("unknown", 1)
     assert used() == ["b", "a", "e"]

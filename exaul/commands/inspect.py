@@ -118,21 +118,14 @@ def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
     return f"{COMMAND}{join_lines(as_typed('sweep', '--logs', *words, *target, '--warm-start', '0.5'))}"
 
 
-def _least_of(records: Records) -> str:
-    return f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}"
-
-
 def _describe_least(shares: Mapping[float, float], findings: Sequence[Finding], records: Records) -> list[str]:
     """Return sentences with the alphas at which thresholds answer nothing or little; ``shares`` are by alpha."""
     zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
     low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
-    few = f"a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
-    return [
-        f"at alpha = {low} {few}" if low else "",
-        f"no threshold reaches alpha = {zero} on this log ({_least_of(records)}); {_of_parts(findings)}"
-        if zero
-        else "",
-    ]
+    few = f"at alpha = {low} a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
+    least = f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}"
+    none = f"no threshold reaches alpha = {zero} on this log ({least}); {_of_parts(findings)}"
+    return [few] * bool(low) + [none] * bool(zero)
 
 
 def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Any:
@@ -195,6 +188,7 @@ def _compare(config: Inspect, title: str) -> None:
         columns = categories(file, config)
         for trace in load_traces(file, config, config.each):
             shares, records = shares_by_grid(trace.records, config.alphas), trace.records
+            best_shares = {alpha: by_grid["all thresholds"] for alpha, by_grid in shares.items()}
             inspected.append(_typed_log(config, trace.log, trace.score, records.dropped))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
             findings_by_row.append(findings)
@@ -203,15 +197,15 @@ def _compare(config: Inspect, title: str) -> None:
                 "records": len(records.scores),
                 "dropped": records.dropped,
                 "error_rate": float(records.errors.mean()) if len(records.scores) else math.nan,
-                **{f"{SHARE_PREFIX}{alpha:g}": by_grid["all thresholds"] for alpha, by_grid in shares.items()},
+                **{f"{SHARE_PREFIX}{alpha:g}": share for alpha, share in best_shares.items()},
                 "defects": " ".join(finding.word for finding in findings),
             }
             rows.append(row)
             lines.append(_line(title, trace, row))
             if title == "trace" and (text := recommend_grid(shares)):  # the sweep of a score has a warm start
                 hints[lines[-1][title]] = text
-            if title == "score" and not any(by_grid["all thresholds"] for by_grid in shares.values()):
-                unreached.append(f"no threshold of {join_lines(trace.score)} reaches alpha ({_least_of(records)})")
+            if title == "score" and not any(best_shares.values()):
+                unreached += [f"{join_lines(trace.score)}: {_describe_least(best_shares, (), records)[0]}"]
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})

@@ -76,12 +76,14 @@ def backend_of(learner: Any, name: str, precision: str) -> Any:
     return load_object(BACKENDS[name])(learner, precision)
 
 
-def name_of(field: str, definition: Any) -> str:
-    """Return the name under which a learner or an environment of an imported module can be loaded again.
+def name_of(field: str, definition: Any) -> Any:
+    """Return the name under which an object that a field names can be loaded again; other values stay.
 
     Raises:
-        BadInput: it is no global of a module, so no manifest could name it.
+        BadInput: the object is no global of a module, so no manifest could name it.
     """
+    if not isinstance(definition, ENTRIES[field][1]):
+        return definition
     references = [
         f"{module}:{name}"
         for module, imported in list(sys.modules.items())

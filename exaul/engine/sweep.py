@@ -17,13 +17,10 @@ from exaul.engine.checks import (
     number,
     setting,
 )
-from exaul.engine.environments.adaptive import Adaptive
-from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import FeedbackFlags
 from exaul.engine.logs.log import Layout
 from exaul.engine.logs.profiles import PROFILES
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID
-from exaul.kernels.learners.learner import Learner
 
 PRECISIONS = ("float64", "float32")
 LOG_POINTS = 200  # of curves whose points are evenly spaced in log t (chosen)
@@ -132,13 +129,11 @@ class Sweep(FeedbackFlags, Layout):
     def __post_init__(self) -> None:
         if self.grid == "":
             object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
-        if isinstance(self.environment, Oblivious | Adaptive):
-            object.__setattr__(self, "environment", registry.name_of("environment", self.environment))
-        argument: Any = self.learners
-        if isinstance(argument, tuple | list):
-            learners = [argument] if isinstance(argument, Learner) else argument  # which is a tuple, too
-            names = tuple(registry.name_of("learners", x) if isinstance(x, Learner) else x for x in learners)
-            object.__setattr__(self, "learners", names)
+        object.__setattr__(self, "environment", registry.name_of("environment", self.environment))
+        learners: Any = registry.name_of("learners", self.learners)  # a Learner is a tuple, too
+        if isinstance(learners, tuple | list):
+            learners = tuple(registry.name_of("learners", x) for x in learners)
+        object.__setattr__(self, "learners", learners)
         super().__post_init__()
         self._check_names()
         self._check_numbers()

@@ -118,8 +118,7 @@ class Abstainers:
             check_known(f"keys: {quote(as_text('keys', key))}", settings, ("alpha", "warm_start"))
             try:
                 if "alpha" in settings:
-                    with_alpha = {**configuration, "alpha": settings["alpha"]}
-                    self._alphas[key] = SharedConfiguration(**with_alpha).alpha
+                    self._alphas[key] = SharedConfiguration(**configuration | {"alpha": settings["alpha"]}).alpha
                 if "warm_start" in settings:
                     self._sources[key] = _read_source(settings["warm_start"], layout)
             except BadInput as trouble:
@@ -458,8 +457,7 @@ class Abstainers:
         if uses_log and isinstance(source, str):
             start = self._start_after(config, source)
         elif uses_log:
-            # thousands of keys may share a log
-            cache_key = key if key in self._sources else NEW_KEY, config.alpha
+            cache_key = key if key in self._sources else NEW_KEY, config.alpha  # thousands of keys may share a log
             if cache_key not in self._start_cache:
                 self._start_cache[cache_key] = self._start_after(config, source)
             start = self._start_cache[cache_key]

@@ -347,7 +347,7 @@ def test_several_scores_side_by_side(tmp_path, capsys):
     rows.to_csv(tmp_path / "log.csv", index=False)
     argv = ["inspect", str(tmp_path / "log.csv"), "--alphas", "0.1", "--out", str(tmp_path / "o")]
     printed = output_of(argv, capsys)
-    titles = "score  defects  at 0.1  error rate  rows  right above wrong  distinct scores  ties at 1"
+    titles = "score  at 0.1  error rate  rows  right above wrong  distinct scores  ties at 1"
     head, *lines = [re.split("  +", line) for line in printed.splitlines()[2:5]]
     assert head == titles.split("  ")
     told = [["score_logprob", "50.0%", "1.000"], ["score_of_a_long_name", "0.0%", "0.500"]]

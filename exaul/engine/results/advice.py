@@ -215,13 +215,9 @@ def _sentence(row: Any, held: Any, step: str) -> str:
         if not near[0] <= row["answered_in_order"] <= near[1]:
             in_order = f"{row['answered_in_order']:.1%} answered and {row['fdr_in_order']:.1%} wrong"
             expected += f"; in the order of the log, {in_order}"
-        use = f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
-        if (more := held["answered"] - row["answered"]) > NOTABLE:
-            use += (
-                f"; the {THRESHOLD} answers {100 * more:.1f} points more, but notices no change, and its FDR "
-                f"reaches {held['fdr_q95']:.1%} on halves of the log ({ACI_RANK}: {row['fdr_q95']:.1%})"
-            )
-        return use
+        more = held["answered"] - row["answered"]
+        other = f"; the {THRESHOLD} answers {100 * more:.1f} points more, but notices no change" * (more > NOTABLE)
+        return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected}){other}"
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
     advice = "take a larger alpha, more rows or a better score"

@@ -304,7 +304,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
     ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
-    lowest, largest = np.inf, table["alpha"].max() * (column == "fdr")
+    lowest, largest = np.inf, table["alpha"].max() if column == "fdr" else 0.0
     for axes, rows in panels:
         for style, name, line in styled_lines(rows.dropna(subset=column)):
             by_value = line.groupby(swept)

@@ -173,19 +173,16 @@ def as_latex(trials: Table, delta: float, with_regret: bool = True) -> str:
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *zip(*columns.values(), strict=True)))
-    alphas = columns["alpha"]
-    is_first = (alpha != last for alpha, last in zip(alphas, ["", *alphas], strict=False))
-    rules = (r"\midrule" + "\n" if first else "" for first in is_first)
-    lines = "\n".join([r"\toprule", head, *map(str.__add__, rules, body), r"\bottomrule"])
+    for alpha in [*dict.fromkeys(columns["alpha"])][::-1]:
+        body.insert(columns["alpha"].index(alpha), r"\midrule")
+    lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
     return f"{note}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
 def _latex(text: str) -> str:
     """Return a text in LaTeX: a minus sign, and the scale of a rate, become formulas; none is a dash."""
-    if text in DASHES:
-        return DASHES[text]
     scaled = re.sub(r"\b(eta|gamma) x ([^,]+)", r"$\\\1 \\times \2$", text.translate(LATEX))
-    return re.sub(r"^-(?=\d)", "$-$", scaled)
+    return DASHES.get(text) or re.sub(r"^-(?=\d)", "$-$", scaled)
 
 
 def summarize_theory(

@@ -11,11 +11,10 @@ from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
-from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import WORDS, Finding, categories, diagnose, recommend_grid, shares_by_grid
+from exaul.engine.logs import diagnosis, files
+from exaul.engine.logs.diagnosis import Finding, diagnose, least_alpha, recommend_grid, shares_by_grid
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
-from exaul.engine.results.advice import least_alpha
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
 from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
 
@@ -58,7 +57,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         return 0
     records, positions = load_rows(config.log, config)
     words = _typed_log(config, config.log, config.score, records.dropped)
-    findings = diagnose(words, categories(config.log, config), records, positions, config.alphas)
+    findings = diagnose(words, diagnosis.categories(config.log, config), records, positions, config.alphas)
     scores, errors = records.scores, records.errors
     thresholds = every_threshold(scores)
     coverage, risk = risk_coverage(thresholds, scores, errors)
@@ -185,7 +184,7 @@ def _compare(config: Inspect, title: str) -> None:
     inspected, findings_by_row = list[list[str]](), list[list[Finding]]()  # each log with its flags, as typed
     unreached = list[str]()  # a sentence for each score that reaches no alpha
     for file in log_files(config.log):
-        columns = categories(file, config)
+        columns = diagnosis.categories(file, config)
         for trace in load_traces(file, config, config.each):
             shares, records = shares_by_grid(trace.records, config.alphas), trace.records
             best_shares = {alpha: by_grid["all thresholds"] for alpha, by_grid in shares.items()}
@@ -209,7 +208,9 @@ def _compare(config: Inspect, title: str) -> None:
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
-    meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
+    meanings = [
+        f"{word}: {text}" for word, text in diagnosis.WORDS.items() if any(word in row["defects"] for row in rows)
+    ]
     totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines

@@ -318,6 +318,12 @@ def _pools(differing: Sequence[DifferingColumn]) -> str | None:
     return f"this log pools {', '.join(texts)}: what holds for all may fail for a part; look at each with:"
 
 
+def least_alpha(source: Records) -> float:
+    """Return the least alpha, in hundredths, at which a threshold answers a share FEASIBLE of a source."""
+    coverage, risk = metrics.risk_coverage(metrics.every_threshold(source.scores), source.scores, source.errors)
+    return math.ceil(100 * risk[coverage >= metrics.FEASIBLE].min(initial=1.0)) / 100
+
+
 def find_drift(scores: Floats, errors: Floats) -> str | None:
     """Report that a threshold's FDR in a tenth of the log, or in its first 2 to 8, differs from that elsewhere."""
     parts = np.eye(TENTHS)

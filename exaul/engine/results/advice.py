@@ -7,14 +7,13 @@ of its FDR is near alpha (``is_near``): the 95% quantile over random halves or, 
 order of the log. Nothing depends on the trials of a sweep.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from exaul.engine.checks import as_typed
-from exaul.engine.logs.diagnosis import find_drift
+from exaul.engine.logs.diagnosis import find_drift, least_alpha
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, backend_of
@@ -24,7 +23,7 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels.game import BLOCK, LOG_ARMS, Copies, Rates, Start, Sums, compute_cuts, log_grid
 from exaul.kernels.learners.aci_rank import STEP, aci_rank, risk_bound
 from exaul.kernels.learners.learner import start_copies, start_of
-from exaul.kernels.metrics import FEASIBLE, Floats, answerable, every_threshold, lowest_threshold, risk_coverage
+from exaul.kernels.metrics import FEASIBLE, Floats, answerable, lowest_threshold
 from exaul.kernels.native import RecordBlocks
 
 ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
@@ -141,12 +140,6 @@ def advised(table: Table, trials: Table | None = None) -> dict[float, str]:
     cold = trials[(trials["learner"] == name) & (trials["step"] == STEP) & trials["warm_start"].isna()]
     fdr = cold.groupby("alpha")["fdr"].mean()
     return {alpha: name for alpha in advised(table) if not fdr.get(alpha, 0.0) > alpha}
-
-
-def least_alpha(source: Records) -> float:
-    """Return the least alpha, in hundredths, at which a threshold answers a share FEASIBLE of a source."""
-    coverage, risk = risk_coverage(every_threshold(source.scores), source.scores, source.errors)
-    return math.ceil(100 * risk[coverage >= FEASIBLE].min(initial=1.0)) / 100
 
 
 def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:

@@ -10,22 +10,22 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_499,
-    "test lines": 19_649,
-    "product tokens": 197_935,
-    "test tokens": 188_996,
+    "product lines": 26_363,
+    "test lines": 19_599,
+    "product tokens": 197_162,
+    "test tokens": 188_678,
     "engine and commands, lines": 10_085,
     "engine and commands, files": 54,
-    "exaul/kernels, lines": 4_498,
-    "exaul/serving, lines": 4_722,
-    "exaul/llm, lines": 2_960,
-    "experiments, lines": 2_864,
+    "exaul/kernels, lines": 4_473,
+    "exaul/serving, lines": 4_716,
+    "exaul/llm, lines": 2_906,
+    "experiments, lines": 2_813,
     "benchmarks, lines": 763,
     "files outside docs": 316,  # of the repository, which has no data
     "longest file": 500,
     "path: files of engine and commands": 30,
     "path: files of kernels": 14,
-    "path: functions": 481,
+    "path: functions": 479,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

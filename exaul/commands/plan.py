@@ -297,6 +297,5 @@ def _exact(share: float) -> str:
     return f"{100 * share:.12g}%"
 
 
-EXAMPLES = """examples:
-  {exaul} plan --alpha 0.1 --warm-start LOG.csv --per-day 10000 --audits-per-day 100"""
+EXAMPLES = "examples:\n  {exaul} plan --alpha 0.1 --warm-start LOG.csv --per-day 10000 --audits-per-day 100"
 COMMANDS = {"plan": Command((Plan,), main, EXAMPLES)}

@@ -193,7 +193,8 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
     blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]
     are_blocks = len(shapes[0]) == 1 and (shapes[0][0] == blocks or (shapes[0][0] > blocks and not is_whole))
     are_valid = shapes[0] == shapes[1] and (shapes[0] == () or are_blocks)
-    check_holds("eta, gamma", shapes, are_valid, f"[] each, or [{blocks}], of blocks of {BLOCK} rounds; {VMAP}")
+    allowed = f"[] each, or [{blocks}], of blocks of {BLOCK} rounds; {VMAP if is_whole else 'call it for each'}"
+    check_holds("eta, gamma", shapes, are_valid, allowed)
 
 
 def check_precision() -> None:

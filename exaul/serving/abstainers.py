@@ -252,7 +252,7 @@ class Abstainers:
         new = [] if "" in used else [NEW_KEY]  # a service that names no keys has no other one
         for key in dict.fromkeys([*new, *self._sources, *self._alphas, *used]):
             name = "new keys" if key == NEW_KEY else f"key {quote(key)}"
-            starts, sums = self._journal.starts(key), self._journal.sums(key)
+            starts, sums = self._journal.starts(key), self._journal.shadow_sums(key)
             source = self._sources.get(key, self._source)
             if shadow:
                 needed = least_rows(self._configuration_of(key).alpha)
@@ -330,7 +330,7 @@ class Abstainers:
             BadInput: the key is unknown.
         """
         as_text("key", key)
-        sums, shadow = self._journal.sums(key), dict[str, float]()
+        sums, shadow = self._journal.shadow_sums(key), dict[str, float]()
         if sums.answers:  # in shadow mode
             shadow = {f"shadow_{x}": getattr(sums, x) for x in ("answers", "audited", "observed", "wrong")}
             shadow["shadow_fdr_limit"] = limit_of(self._config, sums._asdict())
@@ -348,11 +348,11 @@ class Abstainers:
         """Bound the FDR of the answers of all keys together (``docs/proofs.md``, F1), as ``Abstainer.figures``.
 
         With probability .95 it holds at all times at once. The limits in ``figures`` hold with probability .95 for
-        each key. NaN without audits or answers.
-
-        The first call reads the whole journal; later calls read the newer entries.
+        each key. NaN without audits or answers. The first call reads the whole journal.
         """
-        return math.nan if self._config.audit is None else limit_of(self._config, self._journal.sums()._asdict())
+        if self._config.audit is None:
+            return math.nan
+        return limit_of(self._config, self._journal.decided_sums()._asdict())
 
     def close(self) -> None:
         """Close the file and release its lock. Later calls do nothing; other methods raise OSError.
@@ -407,7 +407,7 @@ class Abstainers:
         elif kinds & {FEEDBACK, VERDICT}:
             outcome = "repeated"
         else:
-            kind, outcome = FEEDBACK if decision.answered else VERDICT, "counted"
+            kind, outcome = FEEDBACK if decision.kind == DECIDE else VERDICT, "counted"
         abstainer = self._take(decision.key) if kind in (FEEDBACK, WITHDRAW) else None
         if abstainer and error is None:
             abstainer.withdraw(decision.id)  # counts also if the id is not open, and so unknown to it

@@ -224,7 +224,8 @@ class JournalFile:
                 elif name == "alpha":
                     words = "--key", keys[0], "--alpha", f"{value:g}", "--warm-start", "LOG", *self._log_flags
                     command = as_typed("journal", "start", str(path), *words)
-                    advice = f"to change it for key {quote(keys[0])}: stop the service, then {command}"
+                    advice = f"to change it for key {quote(keys[0])}: stop the service, then {command}, and start "
+                    advice += "without --alpha"
                 raise BadInput(
                     f"{name}: {quote(value)} found; {path} was begun with {beginning}, which stays; {advice}"
                 )

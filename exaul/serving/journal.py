@@ -29,7 +29,7 @@ _LATER_START = f"""SELECT 1 FROM journal AS later WHERE later.key = journal.key 
 _OPEN_AUDIT = f"audit = 1 AND NOT EXISTS ({_LATER}) AND (kind = 'shown' OR NOT EXISTS ({_LATER_START}))"
 _SUMS = """SELECT sum(coalesce(answered, kind = 'shown')), sum(audit), sum(kind = 'withdraw'), count(error),
     sum(error) FROM journal WHERE seq > :since AND {}"""
-_GATE_ENTRIES = "kind NOT IN ('shown', 'verdict')"
+_DECIDED_ENTRIES = "kind NOT IN ('shown', 'verdict')"
 _SHADOW_ENTRIES = f"""key = :key AND {IS_BY_KIND} AND (kind = 'shown' OR kind = 'verdict' AND EXISTS (
     SELECT 1 FROM journal AS first WHERE first.id = journal.id AND first.id <> '' AND first.kind = 'shown'))"""
 
@@ -151,15 +151,22 @@ class Journal(JournalFile):
         self._connection.execute("DELETE FROM meta WHERE name = 'room'")
         self.commit()
 
-    def sums(self, key: str | None = None) -> JournalSums:
-        """Return the sums over all answers that were decided on; or, with a key, those it showed in shadow mode.
+    def decided_sums(self) -> JournalSums:
+        """Return the sums over all answers that were decided on, as ``shadow_sums`` does."""
+        return self._sums_of(None, _DECIDED_ENTRIES)
+
+    def shadow_sums(self, key: str) -> JournalSums:
+        """Return the sums over the answers that a key showed in shadow mode.
 
         The first call reads all entries, later calls the newer ones. There must be no transaction.
         """
+        return self._sums_of(key, _SHADOW_ENTRIES)
+
+    def _sums_of(self, key: str | None, condition: str) -> JournalSums:
         sums, latest = self._sums.get(key, JournalSums()), self.last_seq()
         if latest > sums.seq:
-            query = _SUMS.format(_GATE_ENTRIES if key is None else _SHADOW_ENTRIES)
-            added = self._connection.execute(query, {"since": sums.seq, "key": key}).fetchone()
+            values = {"since": sums.seq, "key": key}
+            added = self._connection.execute(_SUMS.format(condition), values).fetchone()
             added = [value or 0 for value in added]  # the sum of no numbers is None
             sums = JournalSums(latest, *map(operator.add, sums[1:], added))
             if sums.answers or key is None:  # clients may ask for any number of keys that do not exist

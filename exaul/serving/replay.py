@@ -36,7 +36,7 @@ class KeyAbstainer(Abstainer):
         """Prepare. ``repeat`` of the key's first start sets the state, which all other methods need."""
         self._journal, self._has_begun = journal, False
         self._earlier_figures = list[dict[str, float]]()
-        self.unsaved_count = 0  # entries since the last snapshot
+        self.unsaved_count = 0  # entries since a snapshot was last tried
 
     @property
     def surprise(self) -> str:

@@ -22,7 +22,7 @@ PACKAGES = {  # what each may import; a part of a package comes before it
     "exaul.kernels": set(),
     "exaul.engine": {"exaul.kernels"},
     "exaul.serving": {"exaul.kernels", "exaul.engine"},
-    "exaul.llm": {"exaul.kernels", "exaul.engine", "exaul.serving"},
+    "exaul.llm": {"exaul.kernels", "exaul.engine"},
     "exaul.commands": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.serving.http", "exaul.llm"},
     "examples": {"exaul.kernels", "exaul.engine", "exaul.serving"},
     "experiments": {"exaul.kernels", "exaul.engine", "exaul.serving", "exaul.commands"},

@@ -155,7 +155,7 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
     assert describe_waiting(Sweep(**flags).feedback, 600) == (limits if flags else "")
     if len(flags) < 2:
         said = run(Sweep(**SMALL, learners=("aci-rank",), **flags)).summary()
-        limit = "after 600 questions and as many answers, at most this share of the answers is wrong"
+        limit = "after 600 questions, if as many are answered as here, at most this share of the answers is wrong"
         assert f"proven limit: {limit}, whatever the questions and their order{limits} (-: none that" in said
         assert "\nobserved: answers with feedback\n" in said or not flags
         assert "\nlearner: " not in said  # of feedback only what applies is explained

@@ -14,6 +14,7 @@ from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import columns_of, format_table, round_up, rounded, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
+from exaul.kernels.game import LOG_GRID
 from exaul.kernels.metrics import FEASIBLE, answerable
 
 SUMMARY_KEYS = "learner", "alpha", "lambda"
@@ -78,10 +79,7 @@ def describe_backends(manifest: Mapping[str, Any], learners: Sequence[Mapping[st
 
 
 def describe_warm_start(source: Mapping[str, Any]) -> str:
-    """Return a line per learner and alpha that starts from a log; empty without one.
-
-    ``source`` is an entry of ``sources`` in a manifest.
-    """
+    """Return a line per learner and alpha of a manifest's source that starts from a log; empty without one."""
     log_entry = source["warm_start"] or {"shares": {}}
     return "\n".join(
         describe_start(log_entry, learner, float(alpha), share)
@@ -134,8 +132,10 @@ def summarize(
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
         asked, whatever = f"after {trials['horizon'].iloc[0]:,} questions", "whatever the questions and their order"
-        share = "and as many answers, at most this share of the answers is wrong"
-        legend.append(f"proven limit: {asked} {share}, {whatever}{condition} (-: none that is certain)")
+        share = "if as many are answered as here, at most this share of the answers is wrong"
+        legend.append(f"proven limit: {asked}, {share}, {whatever}{condition} (-: none that is certain)")
+    if (trials["grid"] == LOG_GRID).any():
+        legend.append(f"thresholds: {trials['arms'].max()} scores of the start's log; --grid uniform: the paper's")
     if not is_limited and (trials["feedback_risk_bound"] > 0).any():
         command = as_typed("plan", "--per-day", "N", "--audits-per-day", "M")
         legend.append(f"proven limit: none, as not every answer is rated correctly; audits prove one: {command}")

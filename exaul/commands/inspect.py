@@ -12,7 +12,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import diagnosis, files
-from exaul.engine.logs.diagnosis import Finding, diagnose, least_alpha, recommend_grid, shares_by_grid
+from exaul.engine.logs.diagnosis import WORDS, Finding, diagnose, least_alpha, recommend_grid, shares_by_grid
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
@@ -122,7 +122,7 @@ def _describe_least(shares: Mapping[float, float], findings: Sequence[Finding], 
     zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
     low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
     few = f"at alpha = {low} a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
-    least = f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}"
+    least = f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}" if zero else ""
     none = f"no threshold reaches alpha = {zero} on this log ({least}); {_of_parts(findings)}"
     return [few] * bool(low) + [none] * bool(zero)
 
@@ -208,9 +208,7 @@ def _compare(config: Inspect, title: str) -> None:
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
-    meanings = [
-        f"{word}: {text}" for word, text in diagnosis.WORDS.items() if any(word in row["defects"] for row in rows)
-    ]
+    meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     shown = [lines[n] for n in order if rows[n]["records"]] or lines

@@ -122,8 +122,8 @@ class Journal(JournalFile):
 
     def check_judged(self, key: str) -> None:
         """Raise BadInput if audited answers of a key have no verdict, since after another start they get none."""
-        _, entries = self.open_audits(-1, 0)
-        if count := sum((entry.key, entry.kind) == (key, DECIDE) for entry in entries):
+        of_key = f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT} AND kind = ? AND key = ?"
+        if count := self._connection.execute(of_key, (DECIDE, key)).fetchone()[0]:
             command = as_typed("audits", str(self.path))
             raise BadInput(
                 f"abandon_audits: missing; audited answers of key {quote(key)} without a verdict: {count}; they "

@@ -134,12 +134,13 @@ def advised(table: Table, trials: Table | None = None) -> dict[float, str]:
     if table.empty:
         return {}
     by_alpha = table[table["learner"] == ACI_RANK].groupby("alpha")["advised"].min()
+    alphas = by_alpha.index[by_alpha.astype(bool)].tolist()
     if trials is None:
-        return {float(alpha): ACI_RANK for alpha, is_advised in by_alpha.items() if is_advised}
+        return dict.fromkeys(alphas, ACI_RANK)
     name = FROM_LOG if FROM_LOG in set(trials["learner"]) else ACI_RANK
     cold = trials[(trials["learner"] == name) & (trials["step"] == STEP) & trials["warm_start"].isna()]
     fdr = cold.groupby("alpha")["fdr"].mean()
-    return {alpha: name for alpha in advised(table) if not fdr.get(alpha, 0.0) > alpha}
+    return {alpha: name for alpha in alphas if not fdr.get(alpha, 0.0) > alpha}
 
 
 def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:

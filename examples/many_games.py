@@ -10,8 +10,8 @@ from examples.one_game import ALPHA, ARMS, HORIZON, make_records
 SEEDS, SCALES = 20, np.array([0.5, 1.0, 2.0, 4.0])
 
 
-def compute_regrets() -> tuple[np.ndarray, float]:
-    """Return the regret after each round, [rates, seeds, T], and the bound of its mean at T for the paper's eta."""
+def compute_regrets() -> tuple[np.ndarray, list[float]]:
+    """Return the regret after each round, [rates, seeds, T], and the bound of its mean at T for each rate."""
     rng = np.random.default_rng(0)
     scores, errors = make_records(rng)
     learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=HORIZON)
@@ -22,24 +22,27 @@ def compute_regrets() -> tuple[np.ndarray, float]:
         answers = exaul.play(learner, scaled, cuts, errors, uniforms)
         return exaul.regret(learner, scaled, cuts, errors, answers)
 
+    rates = params.eta * SCALES
     games = jax.vmap(jax.vmap(regret, in_axes=(None, 0)), in_axes=(0, None))
-    regrets = np.asarray(jax.jit(games)(params.eta * SCALES, rng.random((SEEDS, HORIZON))))
-    return regrets, float(exaul.regret_bound(learner, params, HORIZON, delta=1))
+    regrets = np.asarray(jax.jit(games)(rates, rng.random((SEEDS, HORIZON))))
+    scaled = (params._replace(eta=eta, gamma=eta / 2) for eta in rates)
+    return regrets, [float(exaul.regret_bound(learner, rate, HORIZON, delta=1)) for rate in scaled]
 
 
 def main(path: str = "regret.png") -> None:
     """Play, draw the mean regret over seeds for each rate to a file, and print it after the last round."""
     with jax.enable_x64(True):
-        regrets, bound = compute_regrets()
-    figure = Figure(layout="constrained")
+        regrets, bounds = compute_regrets()
+    figure = Figure(figsize=(5, 3.4), layout="constrained")
     axes = figure.subplots()
-    for scale, regret in zip(SCALES, regrets.mean(axis=1), strict=True):
-        axes.plot(regret, label=f"{scale:g} times the paper's eta")
-        print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON:,} rounds")
-    axes.axhline(bound, ls=":", color="gray", label="bound of the mean after the last round, paper's eta")
-    axes.set(xlabel="round $t$", ylabel="regret, mean over seeds")
-    axes.legend(frameon=False)
-    figure.savefig(path)
+    for scale, regret, bound in zip(SCALES, regrets.mean(axis=1), bounds, strict=True):
+        (line,) = axes.plot(regret, label=f"{scale:g} times the paper's eta")
+        axes.axhline(bound, ls=":", color=line.get_color())
+        print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON:,} rounds, at most {bound:.0f} in the mean")
+    axes.set(xlabel="round $t$", ylabel=f"mean regret over {SEEDS} seeds", xlim=(0, HORIZON), ylim=(0, None))
+    axes.set_title("dotted: the bound of the mean after the last round", fontsize="medium")
+    axes.legend(frameon=False, loc=(0.05, 0.3))
+    figure.savefig(path, dpi=150)
     print(f"the regret after each round: {path}")
 
 

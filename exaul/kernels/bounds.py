@@ -7,6 +7,8 @@ costs s e, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and s
 adaptive adversaries.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple

@@ -94,9 +94,9 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     row = {"learner": "ew, slope 0.50", "alpha": 0.1}
     rows = [row | {"horizon": T, "regret": T**0.5, "mean_bound": T} for T in (4, 16)]
     (axes,) = figures.against(Table(rows), "horizon", "regret", ["alpha"], "mean_bound").axes
-    line, bound = axes.lines
+    line, bound, named = axes.lines
     assert (line.get_label(), line.get_ydata().tolist()) == ("ew, slope 0.50", [2, 4])
-    assert bound.get_ydata().tolist() == [4, 16]
+    assert (bound.get_ydata().tolist(), named.get_label()) == ([4, 16], "proven bound")
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
     assert {"2", "20"} < {x.get_text() for x in axes.get_yticklabels(minor=True)}
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "symlog", (1, 33))

@@ -100,7 +100,6 @@ class Adaptive(NamedTuple):
     ask: Callable[[Any, AdaptivePool, Objective, Any, Any], AskedRecord]
     see: Callable[[Any, AskedRecord, Any], Any]
     tunables: tuple[Tunable, ...] = ()
-    sees: str = ""  # what the environment knows, for figures
     sees_distribution: bool = False
     uses_records_once: bool = False
 

@@ -39,7 +39,6 @@ always_wrong = Adaptive(
     init=lambda pool: (),
     ask=wrong_ask,
     see=lambda state, question, answered: state,
-    sees="nothing",
 )
 
 
@@ -103,7 +102,6 @@ adversary_history = Adaptive(
         Tunable("memory", 0.05, 0.002, 0.5),
         Tunable("curiosity", 0.05, 0.001, 0.5),
     ),
-    sees="questions, decisions and the truth; neither scores nor error rates, unless groups=score, knows=rates",
 )
 
 
@@ -235,7 +233,6 @@ adversary_omniscient = Adaptive(
         Tunable("patience", 0.0, 0.0, 1.0),
         Tunable("memory", 0.01, 0.001, 0.5),
     ),
-    sees="all scores and labels, the decisions, and the learner's distribution over thresholds",
     sees_distribution=True,
     uses_records_once=True,
 )

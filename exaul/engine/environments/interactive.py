@@ -79,5 +79,4 @@ interactive = Adaptive(
     ask=ask,
     see=see,
     tunables=(Tunable("again", 0.5, 0.0, 1.0), Tunable("insists", 0.5, 0.0, 1.0)),
-    sees="the decisions, and whether what it was shown is wrong",
 )

@@ -4,7 +4,7 @@ Only this module imports matplotlib.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 from re import sub
 from textwrap import fill
@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
-from matplotlib.ticker import LogFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from exaul.engine.logs.files import Table, stack
-from exaul.engine.registry import ENVIRONMENTS, LEARNERS, load_object
+from exaul.engine.registry import LEARNERS
 from exaul.engine.results import text_table
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import as_label, plain, traces_by_answerable, with_answered, with_rates
@@ -50,10 +50,10 @@ _STYLES = (
 )
 _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a learner's rates
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
+BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":", "fillstyle": "none"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
-PANELS = 18  # most panels in a figure; beyond that, the last one lists the omitted ones
+PANELS = 18  # most panels in a figure; of more groups, some are drawn
 _NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
@@ -77,6 +77,7 @@ SWEPT = {
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": "regret"}
 BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound, with probability {probability}"}
+COUNT = "{x:,.0f}"  # how a number of rounds or errors is written
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
@@ -107,6 +108,11 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
             name = f"{column}-by-{swept.replace('_', '-')}"
             drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
             add_note(drawn[name], f"Not drawn, without this rate: {plain(lacking)}." * bool(lacking))
+    names, count = trials["source"].unique(), trials["trial"].nunique()
+    played = plain(names[0]) if len(names) == 1 else f"{len(names)} traces"
+    rounds = " to ".join(f"{t:,}" for t in sorted(set(trials["horizon"].agg(["min", "max"]))))
+    for figure in drawn.values():
+        add_note(figure, f"{played}: {count:,} trials of {rounds} rounds.")
     return drawn
 
 
@@ -218,7 +224,7 @@ def over_time(
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
     horizon = curves["t"].max()  # the axis is logarithmic if T is large, or checkpoints are not evenly spaced
     log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
-    unit, rounds = _rounds(horizon * (not log))
+    unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 2000 and not log else (1, "round $t$")
     is_drawn = curves[f"{curve}_mean"].notna()
     late = curves[is_drawn & (curves["t"] > horizon * 0.03)]  # the noise of the first rounds would set the scale
     tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_q95", dotted) if column)
@@ -243,11 +249,13 @@ def over_time(
         axes.set_xlim(rows["t"].min() * log, rows["t"].max() / unit)
         if dotted:
             axes.set_yscale("symlog", linthresh=LINEAR)
+            axes.yaxis.set_major_formatter(COUNT)
         if are_shares:
             in_percent(axes.yaxis)
     note = _lines_note(panels) + _missing_note(curves, is_drawn)
     if dotted:
-        note += f"{_bound_note(curves[is_drawn], dotted)} From -{LINEAR} to {LINEAR} the y axis is linear."
+        note += _bound_note(panels[0][0], curves[is_drawn], dotted)
+        note += f" From -{LINEAR} to {LINEAR} the y axis is linear."
     add_legend(figure, panels, note)
     return figure
 
@@ -258,11 +266,12 @@ def _missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> st
     return "".join(f" {plain(name)} {lack}." for name in learners[~learners.isin(learners[is_drawn])].unique())
 
 
-def _bound_note(rows: Table, bound: str) -> str:
-    """Return what a dotted bound is, which learners have none, and which one above T."""
+def _bound_note(axes: Axes, rows: Table, bound: str) -> str:
+    """Add a dotted bound to the legend. Return what it is, which learners have none, and which one above T."""
     meaning, names = BOUNDS.get(bound, "mean bound"), rows["learner"].str.partition(", ")[0]
     if rows[bound].isna().all():
         return f" No learner here has a proven {meaning.partition(',')[0]}."
+    axes.plot([], [], color="#525252", label="proven bound", **BOUND_STYLE)
     note = f" Dotted is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}"
     reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
@@ -271,30 +280,22 @@ def _bound_note(rows: Table, bound: str) -> str:
     return f"{note}."
 
 
-def _rounds(last: int) -> tuple[int, str]:
-    """Return the unit of rounds on the x axis, and its label."""
-    return (1000, "round $t$ (thousands)") if last >= 2000 else (1, "round $t$")
-
-
 def asked_figure(table: Table) -> Figure:
     """Draw what an adaptive environment asked over rounds, one panel per learner, at the first alpha and lambda."""
     table = with_rates(table)
-    alpha, lam, environment = table.iloc[0][["alpha", "lambda", "environment"]]
+    alpha, lam = table.iloc[0][["alpha", "lambda"]]
     first = table[(table["alpha"] == alpha) & (table["lambda"] == lam)]
     kinds = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
     kinds["underconfident"] = "right, score below the pool's mean"
     figure, panels = panel_grid(first, "share of the questions asked", by=["learner"])
-    unit, rounds = _rounds(first["t"].max())
     for axes, rows in panels:
         for style, (kind, label) in zip(_styles(), kinds.items(), strict=False):
-            _band(axes, rows["t"] / unit, rows, kind, style | {"marker": ""}, label=label)
-        axes.set(xlim=(0, rows["t"].max() / unit), ylim=(0, 1.02), xlabel=rounds)
+            _band(axes, rows["t"], rows, kind, style | {"marker": ""}, label=label)
+        axes.set(xlim=(0, rows["t"].max()), ylim=(0, 1.02), xlabel="round $t$")
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
         in_percent(axes.yaxis)
-    reference = ENVIRONMENTS.get(environment.partition(":")[0])
-    knows = f"{environment} sees {load_object(reference).sees}.\n" if reference else ""
     cell = f"{as_label('alpha', alpha)} and {as_label('lambda', lam)}" + " (the first)" * (len(first) < len(table))
-    add_legend(figure, panels, f"{knows}Shares since the last checkpoint, at {cell}. {_lines_note(panels)}")
+    add_legend(figure, panels, f"Shares since the last checkpoint, at {cell}. {_lines_note(panels)}")
     return figure
 
 
@@ -311,11 +312,10 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             quantiles = {f"{column}_q{q:02}": by_value[column].quantile(q / 100) for q in (5, 95)}
             means = by_value[column].mean().to_frame(f"{column}_mean").assign(**quantiles)
             _band(axes, means.index, means, column, style, label=plain(str(name)))
-            lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
             if bound:
-                bounds = by_value[bound].mean().replace(np.inf, np.nan)
-                axes.plot(bounds.index, bounds, **style | BOUND_STYLE)
-                largest = np.fmax(largest, bounds.max())
+                means[bound] = by_value[bound].mean().replace(np.inf, np.nan)
+                axes.plot(means.index, means[bound], **style | BOUND_STYLE)
+            lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
@@ -323,15 +323,17 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         _at_values(axes, rows[swept], swept == "alpha")
     for axes, _ in panels:
         if column == "regret":
-            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5])
+            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5] if largest < 100 * max(lowest, 1) else [])
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
-            axes.yaxis.set(major_formatter=LogFormatter(), minor_formatter=LogFormatter(minor_thresholds=(2, 2)))
+            axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         else:
             axes.set_ylim(0, 1.04 * largest or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
     note = _lines_note(panels) + _missing_note(table, table[column].notna(), lack)
-    add_legend(figure, panels, note + (_bound_note(table, bound) if bound else ""))
+    if bound:
+        note += _bound_note(panels[0][0], table.dropna(subset=column), bound)
+    add_legend(figure, panels, note)
     return figure
 
 
@@ -438,28 +440,26 @@ def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[st
 
 
 def _styles() -> Iterator[dict[str, Any]]:
-    """Yield the styles, then the styles again with longer and longer dashes."""
-    for turn in count():
-        for color, dashes, marker in _STYLES:
-            line = {"color": color, "linestyle": (0, (2 + 2 * turn, 1)) if turn else dashes, "linewidth": 1.4}
-            yield line | {"marker": marker, "markersize": 5.5 if marker == "*" else 4}
+    """Yield the styles, again and again."""
+    for color, dashes, marker in cycle(_STYLES):
+        line = {"color": color, "linestyle": dashes, "linewidth": 1.4}
+        yield line | {"marker": marker, "markersize": 5.5 if marker == "*" else 4}
 
 
 def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure, list[tuple[Axes, Table]]]:
     """Return a figure, and its panels with their rows: one per group, titled by the columns that differ.
 
-    Of more than ``PANELS`` groups, an evenly spaced selection is drawn; the last panel lists the others.
+    Of more than ``PANELS`` groups, an evenly spaced selection is drawn.
     """
-    alphas, rows = table["alpha"].nunique() if "alpha" in by else 0, 1
+    alphas = table["alpha"].nunique() if "alpha" in by else 0
     if keys := [column for column in by if column != "alpha"]:
-        row = table.groupby(keys, sort=False).ngroup()
-        table, rows = table.iloc[row.argsort(kind="stable")], row.nunique()
+        table = table.iloc[table.groupby(keys, sort=False).ngroup().argsort(kind="stable")]
     groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
-    size, has_list = min(len(groups), PANELS), len(groups) > PANELS
-    shown = np.linspace(0, len(groups) - 1, size - has_list).round().astype(int)
-    aligned = rows > 1 and 1 < alphas <= 2 * _COLUMNS and rows * alphas == size == len(groups)  # a column per alpha
-    height = -(-rows // -(-rows // _ROWS)) if aligned else -(-size // _COLUMNS)
-    width = -(-size // height)
+    size = min(len(groups), PANELS)
+    shown = np.linspace(0, len(groups) - 1, size).round().astype(int)
+    columns = alphas if 1 < alphas <= min(2 * _COLUMNS, size - 1) else _COLUMNS  # one for each alpha
+    width = min(size, columns * -(-size // (columns * _ROWS)))
+    height = -(-size // width)
     figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False)
     panels = []
@@ -472,10 +472,8 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
         panels.append((axes, groups[index][1]))
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
-    if has_list:
-        omitted = text_table.first_names([*np.delete(titles, shown)])
-        text = "\n".join(["not drawn, see the tables:", *omitted])
-        grid.flat[len(shown)].text(0, 1, text, va="top", fontsize=7, color="#444444")
+    if len(groups) > size:
+        add_note(figure, f"{len(groups) - size} more panels are not drawn: see the tables.")
     for row in grid:
         row[0].set_ylabel(fill(label, 30, break_on_hyphens=False))
     return figure, panels
@@ -488,9 +486,8 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
         entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, entries), default=0))))
     figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(entries) // columns) - 3))
-    names = [name for column in range(columns) for name in [*entries][column::columns]]  # filled row by row
     style: dict[str, Any] = {"ncols": columns, "handlelength": 3, "frameon": False, "fontsize": 8}
-    figure.legend([entries[name] for name in names], names, loc="outside upper center", **style)
+    figure.legend([*entries.values()], [*entries], loc="outside upper center", **style)
     add_note(figure, note)
 
 

@@ -13,10 +13,8 @@ from exaul.llm.collect import Collect, CollectJob, ScoreRows, ScoreRowsJob
 from exaul.llm.folder import LOG_FILE, describe_usage
 from exaul.llm.prompts import SHORT_ANSWERS
 from exaul.llm.replies import contains
-from exaul.llm.scores import column_of
 
 ALLOWED_SHARE = 0.01  # of incomplete rows, in a run that succeeds (chosen: a few requests always fail)
-ENOUGH_ROWS = 1000  # with fewer rows, a warning is printed (chosen)
 
 
 def main(arguments: Mapping[str, Any]) -> int:
@@ -78,16 +76,9 @@ def collection_summary(job: CollectJob, complete: Sequence[Answer]) -> list[str]
             )
     if config.budget is not None and None in job.results:
         lines.append("the budget is reached; to continue, repeat the command with a larger one")
-    if len(complete) < ENOUGH_ROWS:
-        lines.append(f"fewer than {ENOUGH_ROWS:,} rows: a sweep is inaccurate, as all its trials play these few")
     if complete:
         drop = ["--drop-missing"] if len(complete) < len(answered) else []
-        columns, log = [column_of(name) for name in config.score], str(Path(config.out) / LOG_FILE)
-        score = ["--score", *columns] if len(columns) == 1 else []  # inspect compares several
-        lines += ["", f"inspect the log: {as_typed('inspect', log, *score, *drop)}"]
-        if score:
-            command = as_typed("sweep", "--logs", log, *score, "--warm-start", "0.5", *drop)
-            lines.append(f"run the learners on it: {command}")
+        lines += ["", f"inspect the log: {as_typed('inspect', str(Path(config.out) / LOG_FILE), *drop)}"]
     return lines
 
 

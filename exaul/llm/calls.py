@@ -60,7 +60,7 @@ class Calls:
         Raises:
             BadInput: the file is not usable, or there is a budget and an earlier call has no price.
         """
-        self.budget, self.reused, self.retried = budget, 0, 0
+        self.budget, self.reused = budget, 0
         self.systems = defaultdict[str, Counter[str]](Counter)  # replies by model and reported system
         self.path = path
         try:
@@ -138,7 +138,7 @@ class Calls:
             "prompt tokens": prompts,
             "reply tokens": replies,
             "dollars": None if math.isnan(dollars) else dollars,
-            "last run": {"calls": calls - self._earlier, "from before": self.reused, "tried again": self.retried},
+            "last run": {"calls": calls - self._earlier, "from before": self.reused},
         }
 
     def _totals(self) -> tuple[int, int, int, float]:

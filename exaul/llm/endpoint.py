@@ -142,7 +142,6 @@ class Endpoint:
                     task.cancel()
             await asyncio.wait(tasks, timeout=POLL_SECONDS)
         await self._http.aclose()
-        self._calls.retried += self._http.retried
 
     def redact(self, text: str) -> str:
         """Remove the key from a text: some endpoints repeat it."""

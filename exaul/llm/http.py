@@ -32,7 +32,6 @@ class BoundedClient(httpx2.AsyncClient):
         except (ValueError, ImportError, httpx2.InvalidURL):  # not printed: it may hold a password
             raise BadInput("proxy: the address in the environment (http_proxy, ...) cannot be used") from None
         self._seconds = timeout
-        self.retried = 0  # requests that the client of OpenAI sent again, each once
         self.sending = set[asyncio.Task[Any] | None]()  # the tasks whose request is on its way
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
@@ -44,7 +43,6 @@ class BoundedClient(httpx2.AsyncClient):
         """
         task, body = asyncio.current_task(), bytearray()
         self.sending.add(task)
-        self.retried += request.headers.get("x-stainless-retry-count") == "1"
         try:
             async with asyncio.timeout(self._seconds):  # httpx2 limits each step alone
                 response = await super().send(request, stream=True, **options)

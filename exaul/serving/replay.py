@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.checks import quote
-from exaul.kernels.learners.aci_rank import DRIFTS
 from exaul.serving.abstainer import Abstainer, limit_of
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, START, VERDICT, WITHDRAW, JournalEntry
 from exaul.serving.journal import Journal, read_journal
@@ -20,8 +19,6 @@ SUMMED_FIGURES = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
     *("wrong", "feedback_risk", "feedback_risk_bound"),
 )
-FIRST = 100  # questions after which ``surprise`` compares a start with its log (chosen)
-UNLIKELY = 1e-6  # largest probability, for scores like those of the log, of what ``surprise`` tells (chosen)
 
 
 class KeyAbstainer(Abstainer):
@@ -37,24 +34,6 @@ class KeyAbstainer(Abstainer):
         self._journal, self._has_begun = journal, False
         self._earlier_figures = list[dict[str, float]]()
         self.unsaved_count = 0  # entries since a snapshot was last tried
-
-    @property
-    def surprise(self) -> str:
-        """A sentence after question FIRST if far fewer or far more were answered than its log lets expect.
-
-        If scores are exchangeable with those of the log, their ranks are independent and uniform (nearly: counts
-        fade). After k answers the share is at least the first one minus k steps, and at most the first one plus
-        k steps times the aim and the drift of the abstentions, whatever the feedback. So at most (at least) k
-        answers are no more probable than as many successes of a binomial variable with that share.
-        """
-        if self._sums.questions != FIRST or self._start.log is None or not self._start.numbers:
-            return ""
-        count, first_share, step = self._answers, self._start.numbers[0], self._params.eta
-        low = max(0.0, first_share - count * step)
-        high = min(1.0, first_share + count * step * self.config.aim + (FIRST - count) * step / DRIFTS)
-        result = f"{count} of the first {FIRST} questions answered, {first_share:.0%} expected from its log"
-        chance = min(_at_most(count, low), _at_most(FIRST - count, 1 - high))
-        return f"{result}: are the scores of one kind (--score)?" if chance < UNLIKELY else ""
 
     def figures(self) -> dict[str, float]:
         """Return the figures of all starts together: counts, risks and their bounds add up."""
@@ -115,11 +94,6 @@ class KeyAbstainer(Abstainer):
             text = f"{open_count:g} open answers, of which the entries have {len(open_answers)}"
             raise self._journal.unreadable(snapshot, text)
         self._resume(state | {"open": open_answers[::-1], "closed": ()})
-
-
-def _at_most(count: int, share: float) -> float:
-    """Return the probability of at most ``count`` successes in FIRST trials, each with probability ``share``."""
-    return sum(math.comb(FIRST, k) * share**k * (1 - share) ** (FIRST - k) for k in range(count + 1))
 
 
 def replayed(path: str | Path) -> Iterator[tuple[JournalEntry, bool]]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from exaul.engine.checks import check_holds, check_known, quote
+from exaul.engine.checks import check_holds, check_known
 from exaul.kernels.metrics import wilson_interval
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
@@ -81,8 +81,6 @@ class Service(Abstainers):
         """
         arguments = score, key, id, ref
         decision = self.show(*arguments) if self.shadow else super().decide(*arguments, only_shown)
-        if not self.shadow and (surprise := self._loaded[key].surprise):
-            logger.warning("key %s: %s", quote(key), surprise)
         if text is not None:
             self._keep_text(decision, question or "", text)
         self.metrics.count_decision(key, score, decision.answer)

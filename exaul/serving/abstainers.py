@@ -125,7 +125,7 @@ class Abstainers:
                 raise BadInput(f"keys: {quote(key)}: {trouble}") from trouble
         self._lock = threading.RLock()
         self._loaded = OrderedDict[str, KeyAbstainer]()  # the last used at the end
-        self._journal = Journal(self.path, configuration, accept_loss, layout.as_flags())
+        self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
         self._start_cache = dict[tuple[str, float], AbstainerStart]()
         assert self._config.seed is not None

@@ -5,7 +5,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -63,22 +63,14 @@ class JournalFile:
     and UnreadableJournal if its content cannot be used.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        configuration: dict[str, Any] | None = None,
-        accept_loss: bool = False,
-        log_flags: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, path: Path, configuration: dict[str, Any] | None = None, accept_loss: bool = False) -> None:
         """Open a file: to read it, or, with a configuration, to change it, as its only writer.
-
-        ``log_flags`` are those of the columns of logs, for the command in a refusal.
 
         Raises:
             BadInput: as ``Abstainers``.
         """
         _check_path(path, must_exist=configuration is None)
-        self.path, self._log_flags = path, log_flags
+        self.path = path
         # device, inode and size of the file and FILE-wal, which stay until the file is closed, and do not shrink
         self._identities = dict[Path, tuple[int, int, int]]()
         with ExitStack() as opened, explain_file_errors(path):
@@ -218,16 +210,9 @@ class JournalFile:
             if name == "seed" and value not in (None, saved):
                 raise BadInput(f"seed: {value} found; {path} was begun with another")
             if name != "seed" and value != saved:
-                beginning, advice = quote(saved) if saved is not None else "none", "another takes a new file"
-                if not (keys := self.all_keys(1)):
-                    advice = "it has no decisions yet: delete it, and start again"
-                elif name == "alpha":
-                    words = "--key", keys[0], "--alpha", f"{value:g}", "--warm-start", "LOG", *self._log_flags
-                    command = as_typed("journal", "start", str(path), *words)
-                    advice = f"to change it for key {quote(keys[0])}: stop the service, then {command}, and start "
-                    advice += "without --alpha"
                 raise BadInput(
-                    f"{name}: {quote(value)} found; {path} was begun with {beginning}, which stays; {advice}"
+                    f"{name}: {quote(value)} found; {path} was begun with {quote(saved)}, which stays; another "
+                    f"takes a new file or, for the alpha of a key, {as_typed('journal', 'start')}"
                 )
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:

@@ -72,7 +72,8 @@ def main(arguments: Mapping[str, Any]) -> int:
                             "begin each key anew with a log of the new one (if that is done, go on), the key '' by "
                             f"{command}"
                         )
-            logger.warning(f"{config.state} {service.describe_past()}")
+            count = sum(entry.seq for entry in service.latest_entries(1))  # entries are counted from 1
+            logger.warning(f"{config.state}: {count:,} entries, keys: {service.count_keys():,}")
             for line in [SHADOW_MODE] * config.shadow + service.describe_keys(MOST_LISTED, config.shadow):
                 logger.warning(line)
             tokens = application.state.tokens

@@ -141,16 +141,6 @@ class Service(Abstainers):
             ],
         }
 
-    def describe_past(self) -> str:
-        """Return in words how many entries the file has, and when it last decided, without reading all of them."""
-        if not (latest := self.latest_entries(1, DECIDE, SHOWN)):
-            alpha, audit = (self.configuration[name] for name in ("alpha", "audit"))
-            audits = "no audits" if audit is None else f"audits of {audit:g}, the only feedback that is learned"
-            return f"has no decisions yet, and keeps for ever: alpha = {alpha:g}, {audits}"
-        time_text = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(latest[0].at))
-        count = self.latest_entries(1)[0].seq
-        return f"goes on after {count:,} entries (keys: {self.count_keys():,}), the latest decision at {time_text}"
-
     def free_bytes(self) -> int:
         """Return the bytes that are free on the disk of the file. ``OSError``: its folder is gone."""
         return shutil.disk_usage(self._folder).free

@@ -74,7 +74,7 @@ def main(arguments: Mapping[str, Any]) -> int:
                         )
             count = sum(entry.seq for entry in service.latest_entries(1))  # entries are counted from 1
             logger.warning(f"{config.state}: {count:,} entries, keys: {service.count_keys():,}")
-            for line in [SHADOW_MODE] * config.shadow + service.describe_keys(MOST_LISTED, config.shadow):
+            for line in [SHADOW_MODE] if config.shadow else service.describe_keys(MOST_LISTED):
                 logger.warning(line)
             tokens = application.state.tokens
 

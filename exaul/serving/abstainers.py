@@ -35,7 +35,7 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WI
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
-from exaul.serving.start import AbstainerStart, explain_cold_start, read_start_log
+from exaul.serving.start import COLD, AbstainerStart, read_start_log
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
@@ -246,22 +246,16 @@ class Abstainers:
         return self._journal.read_start(starts[-1])[0] if starts else self._configuration_of(key).alpha
 
     @_uses_file
-    def describe_keys(self, limit: int, shadow: bool = False) -> list[str]:
-        """Return in lines what keys, at most ``limit`` of the file, start with; in shadow mode, their verdicts."""
+    def describe_keys(self, limit: int) -> list[str]:
+        """Return in lines what keys, at most ``limit`` of the file, start with."""
         lines, used = [], self._journal.all_keys(limit)
         new = [] if "" in used else [NEW_KEY]  # a service that names no keys has no other one
         for key in dict.fromkeys([*new, *self._sources, *self._alphas, *used]):
             name = "new keys" if key == NEW_KEY else f"key {quote(key)}"
-            starts, sums = self._journal.starts(key), self._journal.shadow_sums(key)
-            source = self._sources.get(key, self._source)
-            if shadow:
-                needed = least_rows(self._configuration_of(key).alpha)
-                verdicts = f"{sums.observed:,} verdicts so far, {needed} needed (3 / alpha)"
-                lines += [f"{name}: {verdicts}"] if sums.answers and not starts else []
-            elif not starts:
+            starts, source = self._journal.starts(key), self._sources.get(key, self._source)
+            if not starts:
                 config, start = self._start_of_new(key)
-                begins = start.describe(config) or explain_cold_start(config, source, sums)
-                lines.append(f"{name}: {begins}")
+                lines.append(f"{name}: {start.describe(config) or COLD}")
             else:
                 alpha, saved = self._journal.read_start(starts[-1])
                 log = saved["log"] if saved else {"sha256": "", "content": None}

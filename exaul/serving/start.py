@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.engine.logs.log import Layout, Records, describe_start, file_hash, least_rows, load_table, read_log
+from exaul.engine.logs.log import Layout, Records, describe_start, file_hash, load_table, read_log
 from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_grid
 from exaul.kernels.learners.learner import Ranked, start_of
 from exaul.serving.configuration import SharedConfiguration, learner_of
@@ -18,7 +18,7 @@ from exaul.serving.entries import JournalEntry
 from exaul.serving.lock import is_locked_here
 from exaul.serving.wal import is_in_wal_mode
 
-COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow at first, avoids that"
+COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow with feedback, avoids that"
 _grid = cache(partial(logit_grid, ARMS, np.empty(0)))  # thousands of Abstainers share it
 
 
@@ -84,15 +84,6 @@ class AbstainerStart(NamedTuple):
         if not self.numbers:
             return f"{config.learner} takes its thresholds from {self.log['name']}, {self.log['records']:,} rows"
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
-
-
-def explain_cold_start(config: SharedConfiguration, source: Records | str | None, shadow: Any) -> str:
-    """Return why a new key has no log, whose ``JournalSums`` of shadow mode are ``shadow``, or what that means."""
-    if shadow.answers:
-        total, name = (shadow.answers, "answers") if config.audit is None else (shadow.audited, "audits")
-        sample = f"{shadow.observed:,} of the {total:,} {name} of shadow mode have feedback"
-        return f"without a log: {sample}; {least_rows(config.alpha)} are needed to start from them"
-    return f"without a log: {source} has no answers with feedback" if isinstance(source, str) else COLD
 
 
 def read_start_log(log: Any, layout: Layout) -> Records:

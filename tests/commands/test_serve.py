@@ -157,7 +157,6 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
         [serve.SHADOW_MODE],
         [True] * 3,
     )
-    assert begun("--shadow")[0] == [serve.SHADOW_MODE]  # a key that has begun needs no verdicts
     (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")
     assert "key 'billing': it began with another log or alpha: drop" in "".join(begun("--keys", "keys.toml")[0])
     with Abstainers("s") as abstainers:
@@ -165,18 +164,15 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     assert begun.serving == "serving with alpha = 0.1, audit = 0.5, alpha of key 'billing' = 0.2"
 
 
-def test_shadow_mode_says_how_many_verdicts_are_missing_and_a_key_gets_another_alpha(folder, begun, capsys):
-    for count, total in ((0, 0), (8, 8), (12, 20)):
-        with Abstainers("s") as abstainers:
-            for _ in range(count):
-                abstainers.feedback(abstainers.show(0.5).id, "up")
-        progress = [f"key '': {total} verdicts so far, 30 needed (3 / alpha)"] * (count > 0)
-        assert begun("--shadow") == ([serve.SHADOW_MODE, *progress], [])
-        assert begun.past == f"s: {2 * total} entries, keys: {min(total, 1)}"
-        assert begun.serving == "serving with alpha = 0.1, audit = none"
-        if not count:
-            argv = ["journal", "start", "s", "--key", ""]
-            assert "has no decisions yet: delete it, and start" in refusal_of(argv, capsys)
+def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys):
+    assert begun("--shadow") == ([serve.SHADOW_MODE], [])
+    assert begun.serving == "serving with alpha = 0.1, audit = none"
+    assert "has no decisions yet: delete it" in refusal_of(["journal", "start", "s", "--key", ""], capsys)
+    with Abstainers("s") as abstainers:
+        for _ in range(20):
+            abstainers.feedback(abstainers.show(0.5).id, "up")
+    assert begun("--shadow") == ([serve.SHADOW_MODE], [])
+    assert begun.past == "s: 40 entries, keys: 1"
     (folder / "log.csv").write_text(LOG)
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
     assert "alpha: 0.2 found; s was begun with 0.1, which stays; another takes a new file" in refusal

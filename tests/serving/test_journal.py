@@ -19,6 +19,7 @@ from exaul.commands.main import main
 from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START, JournalEntry
 from exaul.serving.replay import KeyAbstainer, replayed
+from exaul.serving.start import COLD
 from tests.processes import output_of, python, refusal_of, sql
 from tests.serving.http.apps import EASY
 
@@ -391,7 +392,7 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
             assert outcomes == (["counted", "repeated"] if decision.answer else ["withheld"] * 2)
             assert decision.answer or abstainers.figures("old") == before
         assert 30 < abstainers.figures("old")["answers"] < 60  # it starts silent
-        assert "key 'cold': without a log: key:none has no answers with feedback" in abstainers.describe_keys(9)
+        assert f"key 'cold': {COLD}" in abstainers.describe_keys(9)
         assert [abstainers.decide(score, "new").answer for score in (0.8, 0.05)] == [True, False]
         assert abstainers.decide(0.8, "cold").probability == Abstainer(alpha=0.1).decide(0.8).probability
         assert "answers of key 'old': " in abstainers.begin("cold", warm_start="key:old")
@@ -408,8 +409,7 @@ def test_with_audits_no_other_rating_is_a_start(tmp_path):
     with Abstainers(tmp_path / "state", audit=1e-9) as abstainers:
         for _ in range(99):
             assert abstainers.feedback(abstainers.show(0.5).id, "up") == "unaudited"
-        reason = "0 of the 0 audits of shadow mode have feedback; 30 are needed to start from them"
-        assert abstainers.describe_keys(1) == [f"key '': without a log: {reason}"]
+        assert abstainers.describe_keys(1) == [f"key '': {COLD}"]
         with pytest.raises(BadInput):
             abstainers.figures("unknown")
         assert "unknown" not in abstainers._journal._sums  # clients may ask for any number of them

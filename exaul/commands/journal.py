@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import show
-from exaul.engine.checks import BadInput, Configuration, check_holds, meant, quote, setting, shorten
+from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting
 from exaul.engine.logs.log import Layout
 
 
@@ -83,14 +83,8 @@ def start(arguments: Mapping[str, Any]) -> int:
     check_holds("path", config.path, Path(config.path).exists(), "that of a file that exists")
     with Abstainers(config.path, **fields_given(Layout, arguments)) as abstainers:
         keys = abstainers.all_keys()
-        if not keys:
-            raise BadInput(f"{config.path}: has no decisions yet: delete it, and start the service again")
-        if config.key not in keys:
-            trouble = "missing" if config.key is None else f"{quote(config.key)} is unknown"
-            near, listed = meant([config.key or ""], keys), shorten(", ".join(map(quote, keys)))
-            raise BadInput(
-                f"key: {trouble}; it must be one of {listed}{near} (--key {quote(keys[0])} --warm-start LOG)"
-            )
+        if config.key is None or config.key not in keys:
+            raise BadInput(f"key: {quote(config.key)} found; it must be one of the keys {quote(keys)}")
         if config.warm_start is None:  # a flag that was forgotten must not erase what a key has learned
             raise BadInput("warm_start: missing; LOG or key:KEY to start from, or none to forget everything")
         source = None if config.warm_start == "none" else config.warm_start

@@ -167,7 +167,6 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
 def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys):
     assert begun("--shadow") == ([serve.SHADOW_MODE], [])
     assert begun.serving == "serving with alpha = 0.1, audit = none"
-    assert "has no decisions yet: delete it" in refusal_of(["journal", "start", "s", "--key", ""], capsys)
     with Abstainers("s") as abstainers:
         for _ in range(20):
             abstainers.feedback(abstainers.show(0.5).id, "up")

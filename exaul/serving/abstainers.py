@@ -127,7 +127,6 @@ class Abstainers:
         self._loaded = OrderedDict[str, KeyAbstainer]()  # the last used at the end
         self._journal = Journal(self.path, configuration, accept_loss)
         self._config = self._journal.config
-        self._start_cache = dict[tuple[str, float], AbstainerStart]()
         assert self._config.seed is not None
         self._coins = Uniforms(self._config.seed, FEEDBACK_STREAM, SHADOW_START)
 
@@ -447,14 +446,8 @@ class Abstainers:
         config, source = self._configuration_of(key), self._sources.get(key, self._source)
         start = self._start_after(config, f"{KEY_PREFIX}{key}")
         # the log is used if the answers of shadow mode are missing, or too few for a start to trust
-        uses_log = start.log is None or (source is not None and start.log["records"] < least_rows(config.alpha))
-        if uses_log and isinstance(source, str):
+        if start.log is None or (source is not None and start.log["records"] < least_rows(config.alpha)):
             start = self._start_after(config, source)
-        elif uses_log:
-            cache_key = key if key in self._sources else NEW_KEY, config.alpha  # thousands of keys may share a log
-            if cache_key not in self._start_cache:
-                self._start_cache[cache_key] = self._start_after(config, source)
-            start = self._start_cache[cache_key]
         return config, start
 
     def _start_after(self, config: AbstainerConfiguration, source: Records | str | None) -> AbstainerStart:

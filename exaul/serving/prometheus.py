@@ -41,8 +41,7 @@ class ServiceMetrics:
         self.upstream_seconds = seconds("exaul_upstream_seconds", "Seconds of the calls to the gateway's model")
         self.upstream_failures = counter("exaul_upstream_failures", "Calls of the model that failed", ["status"])
         self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
-        self.refused = counter("exaul_refused_requests", "Replies with a status from 400 to 499", ["status"])
-        first_labels = {self.failures: ON_ERROR, self.upstream_failures: (502, 503, 504), self.refused: (401, 403)}
+        first_labels = {self.failures: ON_ERROR, self.upstream_failures: (502, 503, 504)}
         for metric, labels in first_labels.items():
             for label in labels:
                 metric.labels(label)

@@ -105,7 +105,7 @@ def app(
         # "default" also keeps FastAPI from describing a status 422, which never occurs
         responses=error_responses(400, 401, 403, 503) | {"default": {"model": ErrorBody}},
     )
-    application.add_middleware(Guard, tokens=known_tokens, hosts=hosts, metrics=service.metrics)
+    application.add_middleware(Guard, tokens=known_tokens, hosts=hosts)
     state = application.state
     state.service, state.call, state.metrics = service, call, service.metrics
     state.keys = frozenset(configuration.get("keys") or ())  # that clients of a gateway may name

@@ -8,7 +8,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from contextvars import ContextVar
 from logging import LogRecord
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -29,17 +28,14 @@ REQUEST_ID = ContextVar("request_id", default="-")  # of the request in whose co
 class Guard:
     """Check each request, then read all of its body.
 
-    ``scope["state"]`` gets the ``scopes`` and ``key`` of its token, and REQUEST_ID its id. Refusals are counted in
-    the ``ServiceMetrics``, if given.
+    ``scope["state"]`` gets the ``scopes`` and ``key`` of its token, and REQUEST_ID its id.
 
     If ``tokens`` is None, all requests have all scopes. ``hosts`` are the names that the Host header may have;
     those of loopback stop sites that let their name resolve to it (DNS rebinding). None: any name.
     """
 
-    def __init__(
-        self, application: ASGIApp, tokens: Tokens | None, hosts: Collection[str] | None, metrics: Any = None
-    ) -> None:
-        self._application, self._tokens, self._hosts, self._metrics = application, tokens, hosts, metrics
+    def __init__(self, application: ASGIApp, tokens: Tokens | None, hosts: Collection[str] | None) -> None:
+        self._application, self._tokens, self._hosts = application, tokens, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reply with an error."""
@@ -56,8 +52,6 @@ class Guard:
                 started, reply_headers = True, MutableHeaders(scope=message)
                 for name, value in (SECURITY_HEADERS | {"x-request-id": id}).items():
                     reply_headers.setdefault(name, value)
-                if self._metrics is not None and 400 <= message["status"] < 500:
-                    self._metrics.refused.labels(message["status"]).inc()
             await send(message)
             if message.get("more_body"):
                 await asyncio.sleep(0)  # a long stream lets others run, and a disconnect is seen

@@ -119,7 +119,7 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
     assert {rule["alert"] for rule in RULES} == {
         *("ExaulLimit", "ExaulWrong", "ExaulSilent", "ExaulUnrated", "ExaulScoresMoved"),
         *("ExaulModelFails", "ExaulWithoutScore"),  # of the gateway
-        *("ExaulRefused", "ExaulJournalFails", "ExaulDisk", "ExaulDown", "ExaulUnjudged"),
+        *("ExaulJournalFails", "ExaulDisk", "ExaulDown", "ExaulUnjudged"),
     }
     assert {rule["labels"]["severity"] for rule in RULES} == {"page", "warning"}
     with opened(audit=0.5, **CONFIGURATION) as client:

@@ -18,7 +18,6 @@ from tests.serving.http.apps import EASY
 
 SECRETS = {scope: f"secret-of-{scope}-0123456789" for scope in SCOPES}
 ALL = "secret-of-all-0123456789"
-METRICS = "GET", "/metrics", None
 ROUTES = {  # method, path, body: scopes, of which each is enough
     ("POST", "/v1/decide", '{"score": 0.5}'): ("decide",),
     ("POST", "/v1/withdraw", '{"id": "x"}'): ("decide",),
@@ -27,7 +26,7 @@ ROUTES = {  # method, path, body: scopes, of which each is enough
     ("GET", "/v1/keys", None): ("read",),
     ("GET", "/v1/keys/", None): ("read",),
     ("GET", "/v1/overview", None): ("read",),
-    METRICS: ("metrics", "read"),
+    ("GET", "/metrics", None): ("metrics", "read"),
     ("GET", "/v1/audits", None): ("audit",),
     ("POST", "/v1/audits", '{"id": "x", "error": 1}'): ("audit",),
 }
@@ -100,8 +99,6 @@ def test_a_wrong_token_is_refused_everywhere(client):
     for name in ("token", "access_token", "authorization", "api_key"):  # nor is one in the query or the body taken
         assert request(client, ("GET", "/v1/keys", None), path=f"?{name}={ALL}").status_code == 401
     assert client.post("/v1/decide", json={"score": 1, "token": ALL}).status_code == 401
-    counted = re.findall('refused_requests_total.*"40(.)"} (.*)', request(client, METRICS, f"Bearer {ALL}").text)
-    assert {status: float(count) for status, count in counted} == {"1": len(ROUTES) * len(WRONG) + 5, "3": 0}
 
 
 def test_without_a_token_the_body_is_read_after_the_reply(source):

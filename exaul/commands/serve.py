@@ -33,7 +33,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     from prometheus_client import disable_created_metrics
 
     from exaul.serving.http.application import app
-    from exaul.serving.http.gateway import add_gateway, ask_models
+    from exaul.serving.http.gateway import add_gateway, ask_model
     from exaul.serving.http.guard import add_request_id
     from exaul.serving.http.server import BoundedServer, address_of, listen
 
@@ -82,7 +82,7 @@ def main(arguments: Mapping[str, Any]) -> int:
                 listed = ", ".join(f"{name} = {x}" for name, x in settings.items())
                 print(f"serving with {listed} at {address_of(listener)}", flush=True)
                 if gateway_flags is not None:  # while it serves: a model may hang, and clients may ask another
-                    application.state.first_questions = asyncio.create_task(ask_models(gateway_flags))
+                    application.state.first_question = asyncio.create_task(ask_model(gateway_flags))
 
             server = BoundedServer(application, announce, on_hangup=lambda: tokens and tokens.reload())
             server.run(sockets=[listener])

@@ -28,7 +28,7 @@ from exaul.serving.http.bodies import COMPLETION_PREFIX, check_text
 from exaul.serving.http.errors import RequestFailed, error_reply, error_responses
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags, logger
-from exaul.serving.http.upstream import NO_CONNECTION, BodyRefused, ClientHeaders, Upstream
+from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
@@ -104,40 +104,22 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
             application.add_api_route(path, refuse, methods=["POST"], dependencies=allowed, include_in_schema=False)
 
 
-async def ask_models(flags: GatewayFlags) -> None:
-    """Ask each model a question. Log a sentence for each that does not answer, or whose answer has no score."""
-    second_model, address = flags.fallback_target
-    endpoints = [(flags.upstream, flags.upstream_key_variable, flags.models[0] if flags.models else "")]
-    if second_model:
-        fallback = address, flags.fallback_key_variable
-        endpoints.append((*(fallback if address else endpoints[0][:2]), second_model))
-    for endpoint in endpoints:
-        await _ask_model(flags, *endpoint)
-
-
-async def _ask_model(flags: GatewayFlags, url: str, key_variable: str | None, model: str) -> None:
+async def ask_model(flags: GatewayFlags) -> None:
+    """Ask the model a first question. Log a sentence if there is no answer, or if it has no score."""
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
-    upstream, headers = Upstream(url, key_variable, PROBE_SECONDS, True), dict[str, str]()
+    upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            model = model or (await upstream.models(headers))["data"][0]["id"]
+            model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
             if await probe(scorer, model, partial(upstream.reply, headers)):
                 return
         trouble = f"the answers of {join_lines(model)} have none, and so all are {outcomes[flags.without_score]}; "
         trouble += "another --score may have one, and --without-score says what is done without"
     except Exception as error:  # of a user's scorer, too
-        flag = "--upstream" if url == flags.upstream else "--fallback"
-        if str(error) == NO_CONNECTION:
-            logger.warning("%s does not reply (no connection): is the model running, and is %s right?", url, flag)
-            return
         reason = shorten(join_lines(str(error))) or type(error).__name__
-        reason = f"no reply within {PROBE_SECONDS:g} s" if isinstance(error, TimeoutError) else reason
-        trouble = f"a first question to {join_lines(model)} at {url} failed ({reason})"
-        if not model:  # some endpoints have no list
-            trouble = f"{url}/models: {reason}, so no first question was asked; --models NAME names the model"
-        if isinstance(error, TimeoutError) or getattr(error, "status", 0) in (404, 502, 504):
-            trouble += f"; check {flag} (most addresses end in /v1) and {flag}-key-variable"
+        trouble = f"a first question to {flags.upstream} failed ({reason}); is the model running, are --upstream "
+        trouble += "(most addresses end in /v1) and --upstream-key-variable right, and does --models name a model?"
     finally:
         await upstream.close()
     logger.warning("--score %s: %s", flags.score, trouble)

@@ -25,7 +25,6 @@ LONGEST_MESSAGE = 200  # characters of an endpoint's error message that are pass
 SHORT_REPLY = 64 * 1024  # bytes that are read in some milliseconds
 ClientHeaders = Mapping[str, str]  # of a request; CREDENTIALS alone are passed on
 CREDENTIALS = "authorization", "openai-organization", "openai-project"
-NO_CONNECTION = "the upstream did not reply: no connection"
 UNAUTHORIZED = 401, 403, 407
 
 
@@ -133,7 +132,7 @@ class Upstream:
         except Unreadable as error:
             raise RequestFailed(502, f"the upstream's reply cannot be read: {error}") from None
         except httpx2.HTTPError:
-            raise RequestFailed(502, NO_CONNECTION) from None
+            raise RequestFailed(502, "the upstream did not reply: no connection") from None
 
     def _failure(self, status: int, retry_header: str, body: bytes) -> RequestFailed:
         """Return the failure of a reply, with the endpoint's error where it is in OpenAI's form."""

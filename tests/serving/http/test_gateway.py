@@ -21,7 +21,7 @@ from exaul.llm.replies import LARGEST_REPLY
 from exaul.serving.http import gateway as gateway_module
 from exaul.serving.http import upstream as upstream_module
 from exaul.serving.http.application import app
-from exaul.serving.http.gateway import add_gateway, ask_models
+from exaul.serving.http.gateway import add_gateway, ask_model
 from exaul.serving.http.guard import add_request_id
 from exaul.serving.http.settings import GatewayFlags
 from tests.models.stub import completion
@@ -29,7 +29,6 @@ from tests.models.test_endpoint import Broken
 from tests.serving.http.apps import ABSTAIN, ANSWER, KEY, QUESTION, SECRET, Exchange, error, events, until
 
 IDK = "I don't know."
-ABSENT = "http://127.0.0.1:9/v1"  # where nothing listens
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -251,28 +250,26 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
     assert set(stub.keys) == {"Bearer \xe9"}
 
 
-CHECK = "check --upstream (most addresses end in /v1) and --upstream-key-variable"
-UNASKED = "no first question was asked; --models NAME names the model; "
-FIRST_QUESTIONS = [  # flags, the reply, and parts of the lines
-    ({}, completion("Paris"), []),
-    ({"fallback": "other"}, completion("Paris", [9]), ["of stub-1 have none", "of other have none"]),
-    ({"score": "verbal", "models": ("m",)}, completion("Paris"), ["--score verbal: the answers of m have none"]),
-    ({"upstream": ABSENT}, None, [f"{ABSENT} does not reply (no connection): is the model running, and is --up"]),
-    ({}, error(401), [f"gateway's key); {CHECK}"]),
-    ({"upstream": "URL/x"}, None, [f"URL/x/models: the upstream replied with status 404, so {UNASKED}{CHECK}"]),
-    ({"models": ("m",)}, None, [f"a first question to m at URL failed (no reply within 0.3 s); {CHECK}"]),
+FIRST_QUESTIONS = [  # flags, the reply, and a part of the line
+    ({}, completion("Paris"), None),
+    ({"models": ("other",)}, completion("Paris", [9]), "the answers of other have none, and so all are withheld"),
+    ({"score": "verbal"}, completion("Paris"), "--score verbal: the answers of stub-1 have none"),
+    ({"upstream": "http://127.0.0.1:9/v1"}, None, "http://127.0.0.1:9/v1 failed (the upstream did not reply"),
+    ({}, error(401), "gateway's key); is the model running, are --upstream"),
+    ({"upstream": "URL/x"}, None, "a first question to URL/x failed (the upstream replied with status 404)"),
+    ({"models": ("m",)}, None, "a first question to URL failed ("),  # in time
 ]
 
 
-@pytest.mark.parametrize(("flags", "reply", "lines"), FIRST_QUESTIONS)
-def test_a_model_is_asked_at_the_start(stub, monkeypatch, caplog, flags, reply, lines):
+@pytest.mark.parametrize(("flags", "reply", "line"), FIRST_QUESTIONS)
+def test_a_model_is_asked_at_the_start(stub, monkeypatch, caplog, flags, reply, line):
     """One line says if the model does not answer, or its answer has no score."""
     monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3 if reply is None else 20)
     stub.rule = lambda asked, before: reply or StreamingResponse(drip())
     upstream = flags.get("upstream", "URL").replace("URL", stub.url)
-    asyncio.run(ask_models(GatewayFlags(**flags | {"upstream": upstream})))
-    for part, message in zip(lines, caplog.messages, strict=True):
-        assert part.replace("URL", stub.url) in message
+    asyncio.run(ask_model(GatewayFlags(**flags | {"upstream": upstream})))
+    assert len(caplog.messages) == (line is not None)
+    assert (line or "").replace("URL", stub.url) in caplog.text
 
 
 def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.engine.checks import as_typed, check_installed, quote
+from exaul.engine.checks import check_installed, quote
 from exaul.llm.scores import column_of
 from exaul.serving.configuration import SharedConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, logger, read_keys
@@ -64,14 +64,11 @@ def main(arguments: Mapping[str, Any]) -> int:
                         f"the scores of the log are {column}, and those of the gateway {score}: if they are of two "
                         "kinds, far too much or too little is withheld (docs/service.md, Before your users come)"
                     )
-                command = as_typed("journal", "start", config.state, "--key", "", "--warm-start", "LOG")
-                for name, value in gateway_flags.scored_by.items():
-                    if (earlier := service.noted(name)) not in (None, value):
-                        logger.warning(
-                            f"--{name} was {earlier} so far, and is {value} now: go back, or stop the service and "
-                            "begin each key anew with a log of the new one (if that is done, go on), the key '' by "
-                            f"{command}"
-                        )
+                if (earlier := service.noted("score")) not in (None, score):
+                    logger.warning(
+                        f"--score was {earlier} so far, and is {score} now: go back, or begin each key anew with a "
+                        "log of the new one (exaul journal start); if that is done, go on"
+                    )
             count = sum(entry.seq for entry in service.latest_entries(1))  # entries are counted from 1
             logger.warning(f"{config.state}: {count:,} entries, keys: {service.count_keys():,}")
             for line in [SHADOW_MODE] if config.shadow else service.describe_keys(MOST_LISTED):

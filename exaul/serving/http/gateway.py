@@ -197,7 +197,7 @@ class Gateway:
         self.upstream = Upstream(flags.upstream, flags.upstream_key_variable, flags.upstream_timeout, is_secured)
         self._scorer = scorer_of(flags.score, flags.score_model, flags.samples)
         self._shadow: bool = state.service.shadow
-        self._refs_in_progress, self._are_flags_noted = set[str](), False
+        self._refs_in_progress, self._is_score_noted = set[str](), False
         self.second_model, address = flags.fallback_target
         self._fallback, self._handover = self.upstream, None
         state.closing.append(self.upstream.close)
@@ -318,10 +318,9 @@ class Gateway:
     async def _decide(self, chat: ChatRequest, score: float, text: str) -> AbstainerDecision:
         """Return the decision, and withdraw it on cancellation: nobody will read the answer."""
         service, call, question = self._state.service, self._state.call, completions.conversation_of(chat.body)
-        if not self._are_flags_noted:  # at the start they may be others by mistake
-            for name, value in self._flags.scored_by.items():
-                await call(service.note, name, value)
-            self._are_flags_noted = True
+        if not self._is_score_noted:  # at the start it may be another by mistake
+            await call(service.note, "score", self._flags.score)
+            self._is_score_noted = True
         only_shown = bool(self.second_model)  # of two answers, ref names the shown one
         arguments = score, chat.key, chat.id, chat.ref, only_shown, question, text
         task = asyncio.ensure_future(call(service.decide, *arguments))

@@ -176,12 +176,6 @@ class GatewayFlags(Configuration):
         return name, as_address("fallback", f"http{address}") if address else ""
 
     @property
-    def scored_by(self) -> dict[str, str]:
-        """The flags that say what the scores of a key are of; with others, it ranks scores of another kind."""
-        models = {"models": " ".join(self.models)} if self.models and self.key != "model" else {}
-        return {"score": self.score} | models
-
-    @property
     def withheld_value(self) -> Any:
         """The value of ``withheld_json``; None if there is none. ``ValueError``: it is not JSON."""
         return None if self.withheld_json is None else json.loads(self.withheld_json)

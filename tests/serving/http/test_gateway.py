@@ -289,14 +289,13 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     log = tmp_path / "log.csv"
     log.write_text("score_p_true,error\n0.9,0\n")
     argv = ["serve", "--state", str(tmp_path / "state.sqlite"), "--port", "0", "--shadow", "--upstream", stub.url]
-    with gate(learner="aci-rank", models=("m",)) as client:
+    with gate(learner="aci-rank") as client:
         client.json()
     stub.asked.clear()
-    assert main([*argv, "--score", "p-true", "--models", "m", "n"]) == 0
+    assert main([*argv, "--score", "p-true"]) == 0
     assert main([*argv, "--score", "exact", "--warm-start", str(log), "--log-score", "score_p_true"]) == 0
     assert f"upstream = {stub.url}, score = exact at http" in capsys.readouterr().out
     assert "--score was logprob so far, and is exact now: go back" in caplog.text
-    assert "--models was m so far, and is m n now: go back" in caplog.text
     assert "the scores of the log are score_p_true, and those of the gateway exact: if" in caplog.text
 
 

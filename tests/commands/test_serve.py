@@ -45,7 +45,6 @@ BAD = {
     "--state s --keys unknown.toml": "'beta' is unknown; one of alpha, warm_start",
     "--state s --keys five.toml": "--keys: 'billing': alpha: 5.0 found; it must be in (0, 1)",
     "--state s --warm-start log.csv --log-score msp": "; did you mean score_msp?",
-    "--state s --upstream http://h --score score_msp": "(--log-score names the column of a log)",
     "--state s --texts some": "texts: 'some' is unknown",
     "--state s --retain-days -1": "--retain-days: -1",
     "--state other": "not a database",

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import tomllib
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,10 +130,7 @@ class GatewayFlags(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.upstream:
-            names = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-            hint = " (--log-score names the column of a log)" if "score" in names else ""
-            text = f"{', '.join(names)}: given without --upstream URL{hint}"
-            raise BadInput(text if names else "upstream: missing; --upstream URL is needed")
+            raise BadInput("upstream: missing; --score and the other flags of the gateway need --upstream URL")
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
         for flag in ("upstream_key_variable", "fallback_key_variable"):
             check_variable(flag, getattr(self, flag), is_set=True)
@@ -142,10 +138,7 @@ class GatewayFlags(Configuration):
             raise BadInput("fallback: an address is missing; --fallback-key-variable requires one")
         check_positive("upstream_timeout", self.upstream_timeout)
         check_holds("samples", self.samples, 1 <= self.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}")
-        try:
-            scorer_of(self.score)
-        except BadInput as error:
-            raise BadInput(f"{error} (--log-score names the column of a log)") from error
+        scorer_of(self.score)
         rules = {"undecided": RULES, "tools": RULES[:2], "without_score": RULES}
         for name, words in ({"withheld": WITHHELD_FORMS, "key": KEY_SOURCES} | rules).items():
             check_known(name, (getattr(self, name),), words)

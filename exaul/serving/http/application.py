@@ -24,7 +24,6 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from exaul import __version__
 from exaul.engine.checks import BadInput, check_known, quote
 from exaul.serving.entries import Outcome
-from exaul.serving.http import bodies
 from exaul.serving.http.bodies import Accepted, DecideBody, DecideReply, FeedbackBodies, FeedbackBody, WithdrawBody
 from exaul.serving.http.errors import HANDLED, ErrorBody, RequestFailed, error_responses, reply_to_error
 from exaul.serving.http.guard import Guard
@@ -199,8 +198,8 @@ def _add_reading_routes(application: FastAPI, service: Service) -> None:
         # no-cache: the page of a new version belongs to its API
         return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Cache-Control": "no-cache"})
 
-    @application.get("/v1/keys", dependencies=[require("read")], responses={200: {"model": bodies.KeyPage}})
-    async def keys(limit: Limit = PAGE, offset: Offset = 0) -> Any:
+    @application.get("/v1/keys", dependencies=[require("read")])
+    async def keys(limit: Limit = PAGE, offset: Offset = 0) -> dict[str, Any]:
         """Return the figures of keys in the order of first use, and the number of all keys."""
         listed_keys = await state.call(service.all_keys, limit, offset)
         figures = [{"key": key} | await state.call(service.figures, key) for key in listed_keys]
@@ -214,8 +213,8 @@ def _add_reading_routes(application: FastAPI, service: Service) -> None:
         except BadInput as error:
             raise HTTPException(404, str(error)) from error
 
-    @application.get("/v1/audits", dependencies=[require("audit")], responses={200: {"model": bodies.AuditPage}})
-    async def audits(limit: Limit = PAGE, offset: Offset = 0) -> Any:
+    @application.get("/v1/audits", dependencies=[require("audit")])
+    async def audits(limit: Limit = PAGE, offset: Offset = 0) -> dict[str, Any]:
         """Return the oldest audited answers without a verdict, with their texts, and the number of all."""
         total, rows = await state.call(service.audits, limit, offset)
         return {"total": total, "audits": for_json(rows)}

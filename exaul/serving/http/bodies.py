@@ -121,17 +121,3 @@ class Accepted(BaseModel):
 
     accepted: bool
     reason: str
-
-
-class KeyPage(BaseModel):
-    """Keys, each with the figures of ``Abstainers.figures``; null: the figure is not defined."""
-
-    total: int
-    keys: list[dict[str, str | float | None]]
-
-
-class AuditPage(BaseModel):
-    """Audited answers without a verdict: id, key, score, probability, question, text, at (seconds since 1970)."""
-
-    total: int
-    audits: list[dict[str, str | float | bool | None]]

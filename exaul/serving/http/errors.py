@@ -1,7 +1,6 @@
 """Errors of the service in OpenAI's form, and the headers of every reply."""
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,14 +80,14 @@ class RequestFailed(Exception):
     """A request whose reply is an error."""
 
     def __init__(
-        self, status: int, message: str, wait: float = 0, final: bool = True, /, report: Any = None, **fields: Any
+        self, status: int, message: str, wait: str = "", final: bool = True, /, report: Any = None, **fields: Any
     ) -> None:
         """Store the reply.
 
         Args:
             status: of the reply.
             message: one sentence.
-            wait: seconds of the header Retry-After; there is none if it is 0 or not finite.
+            wait: the header Retry-After; there is none if it is empty.
             final: a retry would only ask the upstream again, so the reply advises against it.
             report: the field ``exaul`` beside the error; there is none if it is None.
             fields: replace those of ``error_body``.
@@ -97,7 +96,7 @@ class RequestFailed(Exception):
         self.status, self.body = status, error_body(status, message)
         self.body["error"] |= fields
         self.body |= {} if report is None else {"exaul": report}
-        self.headers = {"Retry-After": str(math.ceil(wait))} if 0 < wait < math.inf else {}
+        self.headers = {"Retry-After": wait} if wait else {}
         self.headers |= {"x-should-retry": "false"} if final and status in FINAL else {}
 
 

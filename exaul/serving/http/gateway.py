@@ -287,7 +287,7 @@ class Gateway:
             on_error = "answer" if self._shadow else self._state.on_error
             self._state.metrics.failures.labels(on_error).inc()
             if on_error == "refuse":
-                raise RequestFailed(503, "the journal cannot be used; repeat the request later", 1) from None
+                raise RequestFailed(503, "the journal cannot be used; repeat the request later", "1") from None
             return self._undecided(chat, completion, "journal", on_error)
         report = {"score": score} | decision._asdict()
         return completion, report | ({"shadow": True} if self._shadow else {})

@@ -4,8 +4,6 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
-from time import time
 from typing import Any
 from urllib.parse import quote
 
@@ -116,7 +114,7 @@ class Upstream:
         if {".", ".."} & set(path.partition("?")[0].split("/")):
             raise RequestFailed(404, "no such path")
         if self._calls.locked() and not may_wait:
-            raise RequestFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", 1)
+            raise RequestFailed(503, f"{MOST_CALLS} calls to the upstream are in progress", "1")
         fields: dict[str, Any] = {} if content is None else {"Content-Type": "application/json"}
         if self._key is not None:
             fields["Authorization"] = f"Bearer {self._key}"
@@ -145,20 +143,12 @@ class Upstream:
         if not 400 <= status < 600:
             return RequestFailed(502, message, **fields)
         kind = BodyRefused if status in REFUSALS else RequestFailed
-        return kind(status, message, retry_after(retry_header), False, **fields)
+        retry_header = retry_header if retry_header.isascii() else ""
+        return kind(status, message, retry_header, False, **fields)
 
     def _parsed(self, body: bytes) -> Any:
         """Return the JSON of a body; ``ValueError``, ``RecursionError``: it is not JSON."""
         return for_json(json.loads(body), self._secret)
-
-
-def retry_after(header: str) -> float:
-    """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
-    with suppress(ValueError):
-        return max(0.0, float(header))
-    with suppress(ValueError, OverflowError):
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time())
-    return 0.0
 
 
 def _error_fields(value: Any) -> dict[str, Any]:

@@ -257,9 +257,8 @@ class Gateway:
         except RequestFailed as failure:
             self._state.metrics.upstream_failures.labels(failure.status).inc()
             if not isinstance(failure, BodyRefused):  # else it is the client's request
-                role = "fallback model" if chat.key.endswith(FALLBACK) else "model"
                 model = shorten(join_lines(str(request["model"])))
-                logger.warning("%s %s: %s (%s)", role, model, failure, upstream.url)
+                logger.warning("model %s: %s (%s)", model, failure, upstream.url)
             raise
         return request, completion
 

@@ -113,7 +113,7 @@ def test_a_withheld_answer_goes_to_a_second_model_that_is_gated_as_well(town, ga
         assert (SECRET in raw) == shown
         exaul = reply["exaul"]
         assert (exaul["answer"], exaul.get("fallback")) == (shown, "large" if shown else None)
-        assert ("fallback model large: the upstream replied" in caplog.text) == (second is None)
+        assert ("model large: the upstream replied" in caplog.text) == (second is None)
         assert reply["id"] == exaul["id"] == headers["x-exaul-id"]
         outcome = client.service.feedback("theirs" if shown else exaul["id"], "up")
         assert outcome == ("counted" if shown else "withheld")

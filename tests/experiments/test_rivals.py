@@ -10,7 +10,7 @@ from exaul.engine import registry
 from exaul.engine.registry import backend_of
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
 from experiments.beyond import RIVALS, short_name
-from experiments.rivals import aci, csa, no_labels
+from experiments.rivals import aci, csa, learn_then_test, no_labels
 from tests import games, reference
 
 
@@ -64,6 +64,24 @@ def test_decisions_equal_the_reference(full_name, arms, kind, rating):
             game = cuts, errors, np.zeros((rounds, 3)), rates, alphas, np.ones(3)
             _, decisions = games.simulate(rival.rule, loop, arms, 0, *game)
             np.testing.assert_array_equal(decisions.T, expected)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2])
+def test_p_values_and_what_is_certified_of_them_are_the_references(alpha):
+    """Of answers that are right or wrong, and of ratings; and of p-values about the limits of Holm's procedure."""
+    rng = np.random.default_rng(0)
+    count = np.append(np.arange(30), rng.integers(0, 1025, 270))
+    ratings = count * rng.random(300) ** 2
+    ratings[::2] = np.round(ratings[::2]) + 1e-10  # rounded sums
+    with jax.enable_x64(True):
+        for wrong, is_fractional in ((np.round(ratings), False), (ratings, True)):
+            p = learn_then_test.p_value(count.astype(float), wrong, np.array([alpha]), is_fractional)
+            pairs = zip(count, wrong, strict=True)
+            expected = [reference.hoeffding_bentkus(int(n), w, alpha, is_fractional) for n, w in pairs]
+            np.testing.assert_allclose(p, expected, rtol=1e-9, atol=1e-15)
+        for p in alpha * rng.random((100, 8)):
+            certified = np.flatnonzero(learn_then_test.certified(p))
+            np.testing.assert_array_equal(certified, sorted(reference.holm(p, 0.05)))
 
 
 def test_csa_divides_delta_by_the_arms_that_can_answer():

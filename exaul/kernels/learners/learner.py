@@ -56,7 +56,7 @@ class Drawn(NamedTuple):
 
     Attributes:
         charge: ``charge(where, p, answered, error, params)`` returns the charge of the drawn arm, finite and
-            >= 0; p in (0, 1] is its probability, and ``error`` is 0 if not answered.
+            >= 0; p in (0, 1] is its probability, and ``error`` is 0 if the learner does not see it.
     """
 
     charge: Callable[..., Any]

@@ -340,13 +340,13 @@ def _compile_drawn(rule: Drawn) -> Loop:
     charge = compile_with_helpers(rule.charge)
 
     @compiled
-    def step(arm, cut, tree, error, eta, gamma, copies, factor, charged, answered):
+    def step(is_full, arm, cut, tree, error, eta, gamma, copies, factor, charged, answered):
         leaves = tree.shape[1] // 2
         for c in range(arm.size):
             p = np.float64(tree[c, leaves + arm[c]]) / np.float64(tree[c, 1])
             answers = arm[c] < cut[c]
             params = rule_params(copies, c, eta, gamma)
-            charged[c] = charge(where, p, answers, error[c] if answers else 0.0, params)
+            charged[c] = charge(where, p, answers, error[c] if answers or is_full else 0.0, params)
             factor[c] = exp(-params.eta * charged[c])
             answered[c] = answers
 
@@ -365,7 +365,7 @@ def _compile_drawn(rule: Drawn) -> Loop:
             for c in range(arm.size):
                 # rounding can leave the last cumulative weight at or below the target
                 arm[c] = min(arm[c] - leaves, losses.shape[1] - 1)
-            step(arm, cut[i], tree, error[i], eta, gamma, copies, factor, charged, answered[i])
+            step(inputs[0], arm, cut[i], tree, error[i], eta, gamma, copies, factor, charged, answered[i])
             _update_drawn(tree, arm, factor)
             for c in range(arm.size):
                 losses[c, arm[c]] += charged[c]
@@ -385,4 +385,5 @@ def _drawn_workspace(arms: int, count: int, precision: str) -> tuple[Any, ...]:
 
 def make_drawn(learner: Learner[Drawn], precision: str) -> NativeBackend:
     """Return the backend of a learner with a ``Drawn`` rule, as ``DrawnLearner``; its state is losses [B, H]."""
-    return NativeBackend(no_losses, partial(simulate_tiles, [_compile_drawn(learner.rule)], precision, ()))
+    inputs = (learner.feedback == "full",)
+    return NativeBackend(no_losses, partial(simulate_tiles, [_compile_drawn(learner.rule)], precision, inputs))

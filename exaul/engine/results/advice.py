@@ -32,7 +32,6 @@ NOTABLE = 0.03  # share of answers that the threshold may answer more without a 
 HALVES = 30  # random halves
 FEW_RECORDS = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
-CAUTION_SEPARATOR = "; "  # cautions
 SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
 
 
@@ -113,7 +112,7 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
             row |= {"answerable": best} | spread
             promised = bound[i] if name == ACI_RANK else np.nan
             row |= {"fdr_most": fdr_most, "risk_bound": promised, "least_alpha": lowest, "advised": int(is_advised)}
-            rows.append(row | {"caution": CAUTION_SEPARATOR.join(cautions + _order_cautions(row)) or np.nan})
+            rows.append(row | {"caution": "; ".join(cautions) or np.nan})
     return rows
 
 
@@ -157,8 +156,7 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
         pairs = (by_learner.loc[[name]].iterrows() for name in (ACI_RANK, THRESHOLD))
         for (_, learned), (_, held) in zip(*pairs, strict=True):  # of each alpha
             lines.append(f"{where}at alpha = {learned['alpha']:g}: {_sentence(learned, held, step)}")
-        cautions = (text for cell in rows["caution"].dropna() for text in cell.split(CAUTION_SEPARATOR))
-        lines += [f"caution: {where}{text}" for text in dict.fromkeys(cautions)]
+        lines += [f"caution: {where}{text}" for text in rows["caution"].dropna().unique()]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
     return "\n".join(lines)
@@ -205,10 +203,6 @@ def _sentence(row: Any, held: Any, step: str) -> str:
     if row["advised"]:
         shares = f"{row['answered']:.1%} answered, {1 - row['answered']:.1%} withheld"
         expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
-        near = row["answered_q05"] - FDR_TOLERANCE, row["answered_q95"] + FDR_TOLERANCE
-        if not near[0] <= row["answered_in_order"] <= near[1]:
-            in_order = f"{row['answered_in_order']:.1%} answered and {row['fdr_in_order']:.1%} wrong"
-            expected += f"; in the order of the log, {in_order}"
         more = held["answered"] - row["answered"]
         other = f"; the {THRESHOLD} answers {100 * more:.1f} points more, but notices no change" * (more > NOTABLE)
         return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected}){other}"
@@ -224,19 +218,3 @@ def describe_range(row: Any, name: str) -> str:
         return "-"
     mean, low, high = (f"{100 * row[f'{name}{x}']:.1f}" for x in ("", "_q05", "_q95"))
     return f"{mean}% ({low} to {high})"
-
-
-def _order_cautions(row: dict[str, Any]) -> list[str]:
-    """Return a caution if the FDR of the threshold in the order of the log is far from that on random halves."""
-    fdr, low, high = row["fdr_in_order"], row["fdr_q05"], row["fdr_q95"]
-    if row["learner"] != THRESHOLD or np.isnan(fdr):
-        return []
-    if np.isnan(low):  # no random half has a threshold that holds alpha and answers the rest
-        low, high = 0.0, row["alpha"]
-    if low - FDR_TOLERANCE <= fdr <= high + FDR_TOLERANCE:
-        return []
-    return [
-        f"the order of the log matters: at alpha = {row['alpha']:g} the threshold of its first half has an "
-        f"FDR of {fdr:.1%} on the second, and of {low:.1%} to {high:.1%} on random halves (did the model or the "
-        "questions change?)"
-    ]

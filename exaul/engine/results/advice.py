@@ -28,7 +28,6 @@ from exaul.kernels.native import RecordBlocks
 
 ACI_RANK, THRESHOLD = "aci-rank", "threshold of the log"
 FDR_TOLERANCE = 0.01  # an FDR of alpha + FDR_TOLERANCE counts as held; below alpha = 0.02, one of 1.5 alpha
-NOTABLE = 0.03  # share of answers that the threshold may answer more without a word about it (chosen)
 HALVES = 30  # random halves
 FEW_RECORDS = 1000  # records: on fewer, the halves say little
 LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
@@ -152,10 +151,9 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
-        where, by_learner = f"on {source} " * several, rows.set_index("learner")
-        pairs = (by_learner.loc[[name]].iterrows() for name in (ACI_RANK, THRESHOLD))
-        for (_, learned), (_, held) in zip(*pairs, strict=True):  # of each alpha
-            lines.append(f"{where}at alpha = {learned['alpha']:g}: {_sentence(learned, held, step)}")
+        where = f"on {source} " * several
+        for _, row in rows[rows["learner"] == ACI_RANK].iterrows():  # of each alpha
+            lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
         lines += [f"caution: {where}{text}" for text in rows["caution"].dropna().unique()]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
@@ -191,21 +189,17 @@ def describe_halves(table: Table, width: int | None = None) -> str:
     return f"{title}\n\n{format_table(rows, width, names=names, kept=len(keys) + 1)}"
 
 
-def _sentence(row: Any, held: Any, step: str) -> str:
-    """Return the advice from the rows of the learner and of the threshold of the log."""
+def _sentence(row: Any, step: str) -> str:
+    """Return the advice from the row of the learner."""
     if row["answerable"] < FEASIBLE:
         return (
             f"use none. The best threshold answers {row['answerable']:.1%} of all records; alpha = "
             f"{row['least_alpha']:g} is the least at which it answers {FEASIBLE:.0%}"
         )
-    if row["advised"] and held["answered_q05"] == held["answered_in_order"] == 1:
-        return f"all answers may be shown ({held['fdr']:.1%} are wrong); {ACI_RANK}{step} guards against a change"
     if row["advised"]:
         shares = f"{row['answered']:.1%} answered, {1 - row['answered']:.1%} withheld"
         expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
-        more = held["answered"] - row["answered"]
-        other = f"; the {THRESHOLD} answers {100 * more:.1f} points more, but notices no change" * (more > NOTABLE)
-        return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected}){other}"
+        return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
     advice = "take a larger alpha, more rows or a better score"

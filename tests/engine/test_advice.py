@@ -87,10 +87,8 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert learned["answered"] > 0.85 * learned["answerable"]
     assert 1 - 0.1 < learned["risk_bound"] < 40 + 1 - 0.1
     assert np.isnan(held["risk_bound"])
-    cold = Table([{"learner": "aci-rank", "alpha": 0.1, "step": 0.025, "fdr": 0.101, "warm_start": np.nan}])
-    assert advice.advised(table, cold) == {}
-    for trials in None, cold.assign(fdr=0.1), cold.assign(warm_start="log"):
-        assert advice.advised(table, trials) == {0.1: "aci-rank"}
+    for trials, name in (None, "aci-rank"), (Table({"learner": ["aci-rank-from-log"]}), "aci-rank-from-log"):
+        assert advice.advised(table, trials) == {0.1: name}
     text = advice.describe(table)
     expected = f"{learned['answered']:.1%} answered, {1 - learned['answered']:.1%} withheld, "
     expected += f"and {learned['fdr']:.1%} of the shown answers wrong"

@@ -124,21 +124,12 @@ def _spread(name: str, values: Floats) -> dict[str, float]:
 
 
 def advised(table: Table, trials: Table | None = None) -> dict[float, str]:
-    """Return by alpha the learner advised for every source, if any is.
-
-    Of ``trials``, it is the learner to mark, by its name there: none where it began without a log, unlike what is
-    advised, and its mean FDR is above alpha.
-    """
+    """Return by alpha the learner advised for every source, if any is; of ``trials``, the learner to mark there."""
     if table.empty:
         return {}
+    name = FROM_LOG if trials is not None and FROM_LOG in set(trials["learner"]) else ACI_RANK
     by_alpha = table[table["learner"] == ACI_RANK].groupby("alpha")["advised"].min()
-    alphas = by_alpha.index[by_alpha.astype(bool)].tolist()
-    if trials is None:
-        return dict.fromkeys(alphas, ACI_RANK)
-    name = FROM_LOG if FROM_LOG in set(trials["learner"]) else ACI_RANK
-    cold = trials[(trials["learner"] == name) & (trials["step"] == STEP) & trials["warm_start"].isna()]
-    fdr = cold.groupby("alpha")["fdr"].mean()
-    return {alpha: name for alpha in alphas if not fdr.get(alpha, 0.0) > alpha}
+    return dict.fromkeys(by_alpha.index[by_alpha.astype(bool)].tolist(), name)
 
 
 def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:

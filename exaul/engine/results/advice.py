@@ -152,15 +152,13 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
 
 
 def describe_use(sweep: Sweep, alpha: float) -> str:
-    """Return how to use ``aci-rank`` after the log of a sweep, and how to see what is guaranteed."""
+    """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service."""
     log = sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program, flags = ", ".join(f"{name}={value!r}" for name, value in arguments.items()), sweep.as_flags("--log-")
     command = as_typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
-    served = "as a service (--upstream URL puts it in front of a model; --score must be of the kind of this log)"
-    plan = as_typed("plan", "--alpha", f"{alpha:g}", "--warm-start", log, *sweep.as_flags(), "--horizon", "10000")
-    limit = "what is guaranteed then, such as over 10,000 questions"
-    return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}\n{limit}:\n{COMMAND}{plan}"
+    served = "as a service (--upstream URL puts it in front of a model)"
+    return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
 
 
 def describe_halves(table: Table, width: int | None = None) -> str:

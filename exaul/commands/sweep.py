@@ -81,8 +81,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         else run.prepare_resumed(path, fields, flags.trust)
     )
     if prepared is None:
-        again = f"exaul rerun {path} prints its summary again, with --theory also regrets and bounds"
-        print(f"{path}: finished; nothing to resume ({again})")
+        print(f"{path}: finished; nothing to resume")
         return 0
     if flags.dry_run:
         show(run.describe_sweep_needs(prepared))

@@ -147,9 +147,6 @@ class Result:
         elif not is_log and not self.advice.empty:
             command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
             parts.append(f"on your own log:\n{COMMAND}{command}")
-        if sweep.out is not None and not theory:
-            command = as_typed("rerun", sweep.out, "--theory", *["--trust"] * bool(sweep.user_code))
-            parts.append(f"regrets and bounds, by a repetition of the sweep:\n{COMMAND}{command}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends
             parts.append(summary.summarize_theory(trials, sweep.delta, answerable, width))

@@ -36,7 +36,7 @@ def test_a_module_that_has_changed_between_is_refused(capsys, refused, few_figur
     refused([*RESUME, "--trust"], "code: changing:mine is")
     del sys.modules["changing"]
     Path("changing.py").write_text(MODULE + "# the code has not changed\n")
-    assert "  exaul rerun out --theory --trust\n" in output_of([*RESUME, "--trust"], capsys)
+    assert "\ntables, figures and manifest: out\n" in output_of([*RESUME, "--trust"], capsys)
     assert main(["rerun", "out", "--trust", "--out", "again"]) == 0
     assert Path("again/trials.csv").read_bytes() == Path("out/trials.csv").read_bytes()
     del sys.modules["changing"]

@@ -216,10 +216,7 @@ def test_an_adaptive_environment_has_no_advice(in_folder):
 def test_with_imperfect_feedback_it_promises_nothing():
     """The bound is that of feedback at once; the sweep's own column ``at most`` has the one that holds."""
     sweep, log = SMALL | {"learners": ("aci-rank",), "alphas": (0.1,)}, made_up(2_000)
-    feedback = {"delay": 20}, {}, {"feedback_rate": 0.5}
-    late, at_once, rare = (run(Sweep(**sweep, **fields), [log]).summary() for fields in feedback)
+    late, at_once = (run(Sweep(**sweep, **fields), [log]).summary() for fields in ({"delay": 20}, {}))
     assert "at alpha = 0.1: use aci-rank" in late
     assert "rated at once and correctly, unlike this sweep" in late
     assert "unlike" not in at_once
-    said = "proven limit: none, as not every answer is rated correctly"
-    assert [said in text for text in (late, at_once, rare)] == [False, False, True]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import as_typed, join_lines
+from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
@@ -14,7 +14,6 @@ from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import columns_of, format_table, round_up, rounded, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
-from exaul.kernels.game import LOG_GRID
 from exaul.kernels.metrics import FEASIBLE, answerable
 
 SUMMARY_KEYS = "learner", "alpha", "lambda"
@@ -134,19 +133,13 @@ def summarize(
         asked, whatever = f"after {trials['horizon'].iloc[0]:,} questions", "whatever the questions and their order"
         share = "if as many are answered as here, at most this share of the answers is wrong"
         legend.append(f"proven limit: {asked}, {share}, {whatever}{condition} (-: none that is certain)")
-    if (trials["grid"] == LOG_GRID).any():
-        legend.append(f"thresholds: {trials['arms'].max()} scores of the start's log; --grid uniform: the paper's")
-    if not is_limited and (trials["feedback_risk_bound"] > 0).any():
-        command = as_typed("plan", "--per-day", "N", "--audits-per-day", "M")
-        legend.append(f"proven limit: none, as not every answer is rated correctly; audits prove one: {command}")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
         legend.append(f"the most that a threshold can answer of {questions} with an FDR of at most alpha: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
-        halves = " (the advice below: from half of all rows)" * is_starred
-        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours{halves}")
+        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 

@@ -176,9 +176,7 @@ def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_progr
     close, sweep = log._replace(scores=1 - (1 - log.scores) / 1e4), SMALL | {"learners": ("aci-rank",)}
     text = run(Sweep(**sweep, alphas=(0.05,)), [close]).summary()
     share = answerable(log.scores, log.errors, 0.05)  # of the log, of which a trial draws a part
-    assert (
-        f"that a threshold can answer of questions like these with an FDR of at most alpha: {share:.1%}\n" in text
-    )
+    assert f"that a threshold can answer of these records with an FDR of at most alpha: {share:.1%}\n" in text
     first = text.partition("\n\ntarget: ")[0]
     assert "thresholds, which a sweep takes by default, answer 0.0% at best: add --warm-start 0.5" in first
     assert "at best" not in run(Sweep(**sweep, alphas=(0.05,), grid="logit"), [close]).summary()
@@ -200,7 +198,7 @@ def test_no_fixed_threshold_answers_more_of_what_is_played_than_is_said(environm
         environment=environment, warm_start=0.5, trials=2, learners="best-fixed", lambdas=range(1, 40), alphas=0.1
     )
     result = run(sweep, [log])
-    line = r"can answer of these questions with an FDR of at most alpha: ([\d.]+)%"
+    line = r"can answer of these records with an FDR of at most alpha: ([\d.]+)%"
     said, held = re.search(line, result.summary())[1], result.trials.query("fdr <= 0.1")
     assert len(held) > 10
     assert 0 <= float(said) / 100 - (held["answered"] / 500).max() < 0.03

@@ -125,15 +125,11 @@ class Result:
         known = self.sources if self.asked is None else ()
         answerable = self._answerable(known[0], played["horizon"]) if known else {}
         shares = answerable if self._segments == 1 else {}
-        is_part = sweep.environment != "replay" and bool(records) and played["horizon"] % len(records[0].scores) > 0
-        questions = "questions like these" if is_part else "these questions"  # a trial draws others of the records
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
             recommend_grid(shares_by_grid(records[0], sweep.alphas)) if is_default and len(records) == 1 else "",
-            summary.summarize(
-                trials, advised=advised, shares=shares, questions=questions, condition=condition, width=width
-            ),
+            summary.summarize(trials, advised=advised, shares=shares, condition=condition, width=width),
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),
         ]

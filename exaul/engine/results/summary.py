@@ -92,7 +92,6 @@ def summarize(
     *,
     advised: Mapping[float, str] = {},
     shares: Mapping[float, float] = {},
-    questions: str = "these questions",
     condition: str = "",
     width: int | None = None,
 ) -> str:
@@ -101,8 +100,7 @@ def summarize(
     Args:
         trials: as in ``trials.csv``.
         advised: the learner to mark, by alpha.
-        shares: the largest share of ``questions`` that a threshold answers with an FDR of at most alpha, by alpha.
-        questions: those that a trial plays, if all play the same; else such questions.
+        shares: the largest share of the records that a threshold answers with an FDR of at most alpha, by alpha.
         condition: of the bounds, as ``Result.summary`` says it.
         width: of the terminal, or None for all columns.
     """
@@ -137,7 +135,9 @@ def summarize(
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
-        legend.append(f"the most that a threshold can answer of {questions} with an FDR of at most alpha: {texts}")
+        legend.append(
+            f"the most that a threshold can answer of these records with an FDR of at most alpha: {texts}"
+        )
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])

@@ -19,7 +19,6 @@ from exaul.kernels.metrics import FEASIBLE, answerable
 SUMMARY_KEYS = "learner", "alpha", "lambda"
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
-ABOVE_T = "> T"  # of the bound of a regret: no regret is above T, so it says nothing
 NAMED_TRACES = 8  # most traces to name (chosen)
 BROKEN = "BROKEN"  # a bound that was proved
 BOUNDED = "0 < regret_bound < horizon"  # the trials whose bound of the regret says something
@@ -27,7 +26,6 @@ PROVEN = "proven limit\n(any sequence)"
 OVER_TRIALS = (
     "mean ±standard deviation over trials, which draw from the same records: it does not cover other questions"
 )
-DASHES = {"-": "--", ABOVE_T: "$>T$"}  # in LaTeX
 TITLES = {"horizon": "T", "arms": "H", "lambda": "lambda"}
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
@@ -135,9 +133,8 @@ def summarize(
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
-        legend.append(
-            f"the most that a threshold can answer of these records with an FDR of at most alpha: {texts}"
-        )
+        most = "the most that a threshold can answer of these records with an FDR of at most alpha"
+        legend.append(f"{most}: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
@@ -160,7 +157,7 @@ def as_latex(trials: Table, delta: float, with_regret: bool = True) -> str:
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
             "$R_T$ at most": _limit(rows["risk_bound"]),
         }
-        regret = {"regret": _spread(rows["regret"], "z.1f"), "regret at most": _regret_limit(rows)}
+        regret = {"regret": _spread(rows["regret"], "z.1f"), "regret at most": _limit(rows["regret_bound"])}
         table.append(cell | row | (regret if with_regret else {}))
     columns = columns_of(_merge_equal_lambdas(table))
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
@@ -175,7 +172,7 @@ def as_latex(trials: Table, delta: float, with_regret: bool = True) -> str:
 def _latex(text: str) -> str:
     """Return a text in LaTeX: a minus sign, and the scale of a rate, become formulas; none is a dash."""
     scaled = re.sub(r"\b(eta|gamma) x ([^,]+)", r"$\\\1 \\times \2$", text.translate(LATEX))
-    return DASHES.get(text) or re.sub(r"^-(?=\d)", "$-$", scaled)
+    return "--" if text == "-" else re.sub(r"^-(?=\d)", "$-$", scaled)
 
 
 def summarize_theory(
@@ -195,7 +192,7 @@ def summarize_theory(
         best = answerable.get(cell["alpha"], np.nan) if is_held else np.nan
         row = {
             "regret": _spread(rows["regret"], "z.1f"),
-            "regret\nat most": _regret_limit(rows),
+            "regret\nat most": _limit(rows["regret_bound"]),
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
             "limit\nof R_T": _limit(rows["risk_bound"]),
             "FDR": _spread(rows["fdr"]),
@@ -217,8 +214,7 @@ def summarize_theory(
         "docs/proofs.md; certain for best-fixed)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
         "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
-        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none is proved; {ABOVE_T}: it "
-        "says nothing, as no regret is larger than T",
+        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none is proved",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments); -: unknown, or the FDR is above alpha + "
         f"{FDR_TOLERANCE:g}",
@@ -362,12 +358,6 @@ def _rounded_up(bounds: Any) -> str:
 
 def _coverage(rows: Table) -> Any:
     return rows["answered"] / rows["horizon"]
-
-
-def _regret_limit(rows: Table) -> str:
-    """Return the mean bound of the regret, rounded up, of trials where it is below T; "-" if none is proved."""
-    bounds = rows.query("regret_bound < horizon")["regret_bound"]
-    return ABOVE_T if bounds.empty and rows["regret_bound"].notna().any() else _limit(bounds)
 
 
 def _trials_above(rows: Table) -> str:

@@ -155,12 +155,11 @@ class Result:
     def to_latex(self) -> str:
         """Return FDR, answers, R_T, regret and limits per learner and cell as LaTeX, for the package booktabs.
 
-        A comment at the start says what was played, and what ± is. Over traces each trace has its rows, with its
-        name before the learner's, and no regret.
+        ± is the standard deviation over trials. Over traces each trace has its rows, with its name before the
+        learner's.
         """
         sources = "" if self.traces is None else self.trials["source"] + ", "
-        named = self.trials.assign(learner=sources + self.trials["learner"])
-        return summary.as_latex(named, self.sweep.delta, self.traces is None)
+        return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]))
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}

@@ -11,7 +11,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import columns_of, format_table, round_up, rounded, shared_start, with_rates
+from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import FEASIBLE, answerable
@@ -26,7 +26,6 @@ PROVEN = "proven limit\n(any sequence)"
 OVER_TRIALS = (
     "mean ±standard deviation over trials, which draw from the same records: it does not cover other questions"
 )
-TITLES = {"horizon": "T", "arms": "H", "lambda": "lambda"}
 LATEX = str.maketrans({x: rf"\{x}" for x in "_%&#${}"} | {"±": r"$\pm$", "~": r"\~{}", "^": r"\^{}"})
 
 
@@ -140,15 +139,11 @@ def summarize(
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 
-def as_latex(trials: Table, delta: float, with_regret: bool = True) -> str:
+def as_latex(trials: Table) -> str:
     """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table.
 
-    Bounds of the regret hold with probability 1 - ``delta``. There is a rule between alphas.
+    There is a rule between alphas.
     """
-    ends = trials[["trial", "horizon", "arms", "lambda"]].agg(["nunique", "min", "max"]).map(rounded)
-    sizes = [f"{title} = {' to '.join(dict.fromkeys(ends[x][1:]))}" for x, title in TITLES.items()]
-    note = f"% {ends['trial'].iloc[0]} trials, {', '.join(sizes)}, grid: {', '.join(trials['grid'].unique())}, "
-    note += f"delta = {delta:g}; {OVER_TRIALS.replace('±', '+- ')}"
     table = []
     for cell, rows in _cells(trials, SUMMARY_KEYS):
         row = {
@@ -156,9 +151,10 @@ def as_latex(trials: Table, delta: float, with_regret: bool = True) -> str:
             "answered": f"{_coverage(rows).mean():.1%}",
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
             "$R_T$ at most": _limit(rows["risk_bound"]),
+            "regret": _spread(rows["regret"], "z.1f"),
+            "regret at most": _limit(rows["regret_bound"]),
         }
-        regret = {"regret": _spread(rows["regret"], "z.1f"), "regret at most": _limit(rows["regret_bound"])}
-        table.append(cell | row | (regret if with_regret else {}))
+        table.append(cell | row)
     columns = columns_of(_merge_equal_lambdas(table))
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
@@ -166,13 +162,12 @@ def as_latex(trials: Table, delta: float, with_regret: bool = True) -> str:
     for alpha in [*dict.fromkeys(columns["alpha"])][::-1]:
         body.insert(columns["alpha"].index(alpha), r"\midrule")
     lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
-    return f"{note}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
+    return f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
 def _latex(text: str) -> str:
-    """Return a text in LaTeX: a minus sign, and the scale of a rate, become formulas; none is a dash."""
-    scaled = re.sub(r"\b(eta|gamma) x ([^,]+)", r"$\\\1 \\times \2$", text.translate(LATEX))
-    return "--" if text == "-" else re.sub(r"^-(?=\d)", "$-$", scaled)
+    """Return a text in LaTeX: a minus sign becomes a formula; none is a dash."""
+    return "--" if text == "-" else re.sub(r"^-(?=\d)", "$-$", text.translate(LATEX))
 
 
 def summarize_theory(

@@ -179,7 +179,7 @@ def test_a_table_for_a_paper():
     title = r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & $R_T$ at most & regret & regret at most \\"
     assert lines[2] == title
     cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[4:-2]])
-    assert [*cells[:, 2]] == ["1", "2.5"] * 3
+    assert [*cells[:, 2]] == ["1.0", "2.5"] * 3
     exaul = result.trials[result.trials["learner"] == "exaul"].groupby("lambda")[["regret", "regret_bound"]]
     means, spreads = exaul.mean(), exaul.std(ddof=0)["regret"]
     assert [*cells[2:4, 7]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]

@@ -16,7 +16,7 @@ from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import FEASIBLE, answerable
 
-SUMMARY_KEYS = "learner", "alpha", "lambda"
+KEYS = "learner", "alpha", "lambda"  # of a cell
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
 NAMED_TRACES = 8  # most traces to name (chosen)
@@ -119,7 +119,6 @@ def summarize(
             limit = _rounded_up(alpha + shown["risk_bound"] / shown["answered"])
             rows.append(row | ({PROVEN: limit} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
-        rows = _merge_equal_lambdas(rows)
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if trials["warm_start"].notna().any() else ", if it starts from a log, which it does not here"
     aims = "it aims at the target, so trials end a little above or below it"
@@ -145,7 +144,7 @@ def as_latex(trials: Table) -> str:
     There is a rule between alphas.
     """
     table = []
-    for cell, rows in _cells(trials, SUMMARY_KEYS):
+    for cell, rows in _cells(trials):
         row = {
             "FDR": _spread(rows["fdr"]),
             "answered": f"{_coverage(rows).mean():.1%}",
@@ -155,7 +154,7 @@ def as_latex(trials: Table) -> str:
             "regret at most": _limit(rows["regret_bound"]),
         }
         table.append(cell | row)
-    columns = columns_of(_merge_equal_lambdas(table))
+    columns = columns_of(table)
     titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
     columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
     head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *zip(*columns.values(), strict=True)))
@@ -182,7 +181,7 @@ def summarize_theory(
         width: of the terminal, or None for all columns.
     """
     table = []
-    for cell, rows in _cells(trials, SUMMARY_KEYS):
+    for cell, rows in _cells(trials):
         is_held = not rows["fdr"].mean() > cell["alpha"] + FDR_TOLERANCE
         best = answerable.get(cell["alpha"], np.nan) if is_held else np.nan
         row = {
@@ -215,7 +214,6 @@ def summarize_theory(
         f"{FDR_TOLERANCE:g}",
     }
     lam = "" if trials["lambda"].nunique() > 1 else f" (lambda = {trials['lambda'].iloc[0]:.4g})"
-    table = _merge_equal_lambdas(table) if lam else table
     return f"regret, R_T and bounds{lam}\n\n{format_table(table, width, meanings, kept=3 + (not lam))}"
 
 
@@ -252,9 +250,8 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
             "FDR observed": _text(rows["fdr_observed"].mean(), "{:.4f}"),
             "aim": f"{rows['aim'].mean():.4f}",
         }
-        for cell, rows in _cells(observed, SUMMARY_KEYS)
+        for cell, rows in _cells(observed)
     ]
-    table = _merge_equal_lambdas(table)
     perfect = ", ".join(trials.loc[trials["observed"].isna(), "learner"].unique())
     meanings = {
         **({"learner": f"those left out see every error at once: {perfect}"} if perfect else {}),
@@ -269,7 +266,7 @@ def describe_feedback_sums(trials: Table, width: int | None = None) -> str:
 
 def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) -> str:
     """Return the summary: one line per learner, alpha and (if ``by_lambda``) lambda, over the feasible traces."""
-    keys, lines = SUMMARY_KEYS if by_lambda else SUMMARY_KEYS[:2], []
+    keys, lines = KEYS if by_lambda else KEYS[:2], []
     for cell, all_rows in _cells(table, keys):
         rows = all_rows[~(all_rows["answerable"] < FEASIBLE)]  # also where it is unknown
         share = rows["of_answerable"]
@@ -290,7 +287,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         "largest mean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",
         "of answerable, 10% quantile": "over the traces",
     }
-    return format_table(_merge_equal_lambdas(lines) if by_lambda else lines, width, meanings, kept=len(keys) + 1)
+    return format_table(lines, width, meanings, kept=len(keys) + 1)
 
 
 def advise_traces(table: Table) -> str:
@@ -312,19 +309,9 @@ def advise_traces(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _merge_equal_lambdas(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of cells, without lambda if it has one value; rows that are equal at every lambda become one."""
-    table = Table(rows)
-    columns, lambdas = [x for x in table if x != "lambda"], table["lambda"].nunique()
-    if lambdas == 1:
-        return table[columns].to_dict("records")
-    is_repeated = table.groupby(columns)["lambda"].transform("size") == lambdas
-    table["lambda"] = table["lambda"].map("{:.4g}".format).mask(is_repeated, "all")
-    return table.drop_duplicates().to_dict("records")
-
-
-def _cells(table: Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], Table]]:
-    """Yield the values of the keys of each cell, and its rows: one alpha after the other."""
+def _cells(table: Table, keys: Sequence[str] = KEYS) -> Iterator[tuple[dict[str, Any], Table]]:
+    """Yield the values of a cell's keys (lambda only if there are several), and its rows: by alpha."""
+    keys = [key for key in keys if key != "lambda" or table["lambda"].nunique() > 1]
     for _, block in with_rates(table).groupby("alpha", sort=False):
         for values, rows in block.groupby(list(keys), sort=False):
             yield dict(zip(keys, values, strict=True)), rows

@@ -11,7 +11,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import columns_of, format_table, round_up, shared_start, with_rates
+from exaul.engine.results.text_table import columns_of, format_table, round_up, with_rates
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import FEASIBLE, answerable
@@ -291,21 +291,13 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
 
 
 def advise_traces(table: Table) -> str:
-    """Return, per alpha, on how many traces each learner is advised, on which, if they are few, and why not."""
-    lines, start = list[str](), shared_start(table["trace"].unique())
+    """Return, per alpha, on how many traces each learner is advised, and on which, if they are few."""
+    lines = list[str]()
     for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
-        texts = list[str]()
-        for name, chosen in rows.groupby("advised"):
-            named = join_lines("; ".join(x.removeprefix(start) for x in chosen["trace"]))
-            listed = f" ({named})" if len(chosen) <= NAMED_TRACES else ""
-            few = int((chosen["answerable"] < FEASIBLE).sum())
-            reasons = {
-                f"no threshold answers {FEASIBLE:.0%}": few,
-                "the halves are too uncertain": len(chosen) - few,
-            }
-            why = ", ".join(f"on {count} {reason}" for reason, count in reasons.items() if count)
-            texts.append(f"{name} on {len(chosen)}{listed}" + f": {why}" * (name == NONE))
-        lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {'; '.join(texts)}")
+        names = {name: chosen["trace"] for name, chosen in rows.groupby("advised")}
+        listed = {name: f" ({join_lines('; '.join(x))})" * (len(x) <= NAMED_TRACES) for name, x in names.items()}
+        texts = "; ".join(f"{name} on {len(x)}{listed[name]}" for name, x in names.items())
+        lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {texts}")
     return "\n".join(lines)
 
 

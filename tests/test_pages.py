@@ -34,7 +34,6 @@ NOT_RUN = {  # why a command, program or output is not run, or not compared: a p
     "a GPU": "git clone|--extra cuda12",
     "words, or a file": "sweep > source|# tokens: scopes|exaul-backup",
     "an error; tests/engine/test_data.py": "row 2: score is",
-    "where rounding decides; tests/commands/test_verify.py": "certified: no",
 }
 EXCEPTIONS = "|".join(NOT_RUN.values())
 WORDS = EXCEPTIONS.replace("exaul serve|", "")  # an output may name that command

@@ -50,15 +50,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self.words: list[str] = []  # commands or flags that a misspelt one can mean
-        self.several: list[str] = []  # flags of several values
 
     def error(self, message: str) -> NoReturn:
         """Raise ``message`` as BadInput, shortened, with the words that were perhaps meant."""
         words = (word.strip("',:") for word in message.partition(" (choose")[0].split())
         unknown = (word for word in words if word.startswith("--") == "".join(self.words[:1]).startswith("--"))
         hint = meant((word for word in unknown if word not in self.words), self.words)
-        if self.several and message.startswith("unrecognized ") and " -" not in message:
-            hint += f"; several values can follow {', '.join(self.several)}"
         if " value: " in message and "," in message:
             hint += "; separate values by spaces, and decimals by a point"
         raise BadInput(f"{shorten(message, 10 * LONGEST_QUOTE)}{hint}")
@@ -104,7 +101,6 @@ def add_flags(parser: Parser, configurations: Sequence[type]) -> None:
             hint = get_args(hint)[0]
         options |= {"action": "extend", "nargs": "+"} if is_tuple else {}  # if given twice, it has all values
         options["type"] = {float: number, int: integer}.get(hint, hint)
-        parser.several += [flag] * is_tuple
         group.add_argument(flag, help=text, **options)
         if is_tuple and name.endswith("s") and name[:-1] not in all_names:
             parser.add_argument(flag[:-1], dest=name, help=argparse.SUPPRESS, **options)

@@ -76,7 +76,7 @@ def parser(argv: Sequence[str]) -> Parser:
             command: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]
             add_flags(sub, command.configurations)
             sub.epilog = command.examples.format(exaul=as_typed())
-            root.words, root.several = sub.words, sub.several  # of the called command; else of all commands
+            root.words = sub.words  # of the called command; else of all commands
             sub.set_defaults(run=command.run)
     return root
 

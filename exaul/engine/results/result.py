@@ -23,7 +23,6 @@ from exaul.engine.results.text_table import (
     as_digits,
     first_names,
     plain,
-    shared_start,
     short_learner_names,
     traces_by_answerable,
     wrap,
@@ -227,16 +226,12 @@ def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, 
             if trials.groupby("source")["lambda"].nunique().max() == 1:  # sqrt(T), of traces that differ in length
                 trials, curves = (x.assign(**{"lambda": trials["lambda"].iloc[0]}) for x in (trials, curves))
             count = max(1, figures.PANELS // len(trials[["alpha", "lambda"]].drop_duplicates()))
-            start = shared_start(traces["trace"].unique())
-            traces = traces.assign(trace=traces["trace"].str.removeprefix(start))
             names = traces_by_answerable(traces)
             trials, curves = (
-                files.stack([x[x["source"] == start + name].assign(source=name) for name in names[:count]])
-                for x in (trials, curves)
+                files.stack([x[x["source"] == name] for name in names[:count]]) for x in (trials, curves)
             )
             best = traces.set_index(["trace", "alpha"])["advised"].to_dict()
-            note = f"Each name begins with {start}\n" * bool(start)
-            note += f"Not drawn, but in the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
+            note = f"Not drawn, but in the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
         of_cells = figures.draw(trials, curves, segments, best)
         for figure in of_cells.values():
             figures.add_note(figure, plain(note))

@@ -180,7 +180,7 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     """
     game = {"trials": 2, "horizon": 300, "arms": 20, "learners": ("aci-rank", "no-abstention", "best-fixed")}
     result = run(Sweep(**game, alphas=(0.1, 0.2)))
-    answerable = {"x:a": (0.1, 0.6), "x:b": (0.9, 0.3), "x:c": (0.5, 0.5)}  # most at the last alpha: a
+    answerable = {"a": (0.1, 0.6), "b": (0.9, 0.3), "c": (0.5, 0.5)}  # most at the last alpha: a
     trials, curves = (
         files.stack(
             [x.assign(source=name, **{"lambda": n, "horizon": n}) for n, name in enumerate(answerable, 300)]
@@ -188,13 +188,13 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
         for x in (result.trials, result.curves)
     )
     trials, curves = (x.replace("no-abstention", "mine:no") for x in (trials, curves))
-    trials, curves = (x[(x["source"] != "x:b") | (x["learner"] != "mine:no")] for x in (trials, curves))
+    trials, curves = (x[(x["source"] != "b") | (x["learner"] != "mine:no")] for x in (trials, curves))
     row = rates(learner="aci-rank", fdr=0.1, answered=0.5, of_answerable=1, fdr_within_01=1)
     rows = [
         row | {"trace": name, "alpha": alpha, "answerable": share, "advised": advised}
         for name, shares in answerable.items()
         for alpha, share, advised in zip(
-            (0.1, 0.2), shares, ("none", "aci-rank" if name == "x:c" else "none"), strict=True
+            (0.1, 0.2), shares, ("none", "aci-rank" if name == "c" else "none"), strict=True
         )
     ]
     monkeypatch.setattr(figures, "PANELS", 5)
@@ -210,7 +210,7 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
         *(f"{name}-by-alpha" for name in ("fdr", "answered", "regret")),
     }
     said = drawn["answered"].get_supxlabel()
-    assert said.endswith("\nEach name begins with x:\nNot drawn, but in the tables: a")
+    assert said.endswith("\nNot drawn, but in the tables: a")
     assert "The ring marks" in said
 
 

@@ -135,8 +135,6 @@ class Result:
         if is_log and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, width))
         parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
-        if self.asked is not None:
-            parts.append("no advice: the questions of an adaptive environment are like those of no log")
         if is_log and (best := advice.advised(self.advice)):
             parts.append(advice.describe_use(sweep, next(iter(best))))
         elif not is_log and not self.advice.empty:

@@ -42,7 +42,6 @@ SWEEPS = [  # fields
     ({"eta_scales": (1, 2)}, "^eta_scales: given, but none of the learners has it: aci-rank$"),
     ({"gamma_scales": 2, "learners": "ew"}, "^gamma_scales: given, but none of the learners has it: ew$"),
     ({"environment": bad_environment._replace(ask=None)}, "^environment: this Adaptive has no name; assign"),
-    ({"steps": (0.1,), "learners": "exaul"}, "^steps: given, but none of the learners has it: exaul$"),
     ({"eta_scales": ()}, r"^eta_scales: \(\) found; it must be at least one"),
     ({"eta_scales": (0,)}, r"^eta_scales: 0\.0 found; it must be"),
     ({"eta_scales": (1e200,), "gamma_scales": (1e200,)}, r"^gamma_scales: 1e\+200 found; it must be smaller"),

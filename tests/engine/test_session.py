@@ -1,11 +1,9 @@
 """Sweeps that are killed and resumed, cut into batches, or sharded and merged have the same bits."""
 
-import gc
 import json
 import subprocess
 import sys
 import time
-import weakref
 from pathlib import Path
 from unittest import mock
 
@@ -20,7 +18,6 @@ from exaul.engine import run as sweeps
 from exaul.engine.folder import Batch, SweepFolder
 from exaul.engine.logs import files as tables
 from exaul.engine.simulation import batch, chunks
-from exaul.engine.simulation.jax_chunks import JaxSimulation
 from tests.conftest import draw_few_figures
 from tests.processes import output_of, python, variables
 
@@ -115,42 +112,6 @@ def test_stopped_at_every_save_it_comes_to_the_same_bits(environment, more, monk
     assert len(stops) >= 2
     assert sizes == {GAME["trials"]}
     assert files_in("parts") == files_in("whole")
-
-
-@pytest.mark.parametrize("backend", [None, "dense"])
-def test_a_save_is_written_between_chunks(backend, monkeypatch, small_chunks, few_figures):
-    """The state itself, which may lie on a device, is read by checks of a user's learner only."""
-    events = []
-    for owner, name in ((batch.LearnerRun, "submit"), (batch.LearnerRun, "collect"), (SweepFolder, "save_state")):
-        real = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *args, n=name, real=real: (events.append(n), real(*args)))
-    monkeypatch.setattr(JaxSimulation, "state", property(lambda _: pytest.fail("the state was asked for")))
-    sweep = GAME | LONG | {"environment": "replay", "learners": ("exaul",), "backend": backend}
-    run(Sweep(**sweep, out="out"), save_every=0)
-    assert events == ["submit", *2 * ["collect", "save_state", "submit"], "collect"]
-
-
-@pytest.mark.parametrize("backend", [None, "dense"])
-def test_learners_free_their_state_before_fixed_arms_begin(backend, monkeypatch, small_chunks):
-    """Without the garbage collector, which may come late."""
-    fields = GAME | LONG | {"environment": "replay", "learners": ("exaul", "best-fixed")}
-    sweep, simulations, gone = Sweep(**fields, backend=backend), [], []
-    run(sweep)  # the device check and the compiler have garbage of their own
-    begin = batch.LearnerRun.__init__
-
-    def watched(run, *arguments):
-        gone.append([simulation() is None for simulation in simulations])
-        begin(run, *arguments)
-        simulations.append(weakref.ref(run.simulation))
-
-    monkeypatch.setattr(batch.LearnerRun, "__init__", watched)
-    gc.disable()
-    try:
-        run(sweep)
-    finally:
-        gc.enable()
-    assert gone == [[], [True]]
-    assert simulations[1]() is None
 
 
 def test_without_a_state_it_starts_over_and_finished_nothing_changes(unstopped, capsys, few_figures):

@@ -168,7 +168,7 @@ def simulate_pass(
     counter: BestArmCounter | None = None,
     best: NDArray[np.int32] | None = None,
 ) -> dict[str, LearnerRun]:
-    """Simulate some learners from round 1 to T, chunk by chunk; return the run of each by name, without the states.
+    """Simulate some learners from round 1 to T, chunk by chunk; return the run of each by name.
 
     Args:
         source, records, best: as in ``LearnerRun``, which runs each of the ``learners``.
@@ -219,8 +219,6 @@ def simulate_pass(
             part.submit(chunk, chunk_records)
         running = chunk
     collect()
-    for run in runs:
-        del run.simulation  # the states of learners are freed before fixed arms begin
     return {run.learner.name: run for run in runs}
 
 

@@ -91,6 +91,7 @@ def test_games_are_the_trials_of_a_sweep(name, definition):
     values = [f"{key}={value}" for key, value in tunables.items()]
     numbers = {"alphas": (ALPHA,), "arms": ARMS, "trials": TRIALS, "horizon": T, "seed": 7}
     trials = run(Sweep(environment=name, learners=(definition,), tunables=values, **numbers), records).trials
+    assert set(trials["environment"]) == {f"{name}:{','.join(values)}" if values else name}
     np.testing.assert_array_equal(answered, trials["answered"])
     assert ((answered > 0) & (answered < T)).all()
     np.testing.assert_allclose(wrong, trials["fdr"] * trials["answered"], atol=1e-9)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exaul import BadInput, Sweep, run
+from exaul import BadInput, Sweep
 from exaul.engine.registry import DEFAULT_LEARNERS, FROM_LOG, STEPWISE_BACKENDS
 from exaul.engine.simulation.prepare import prepare_source
 from tests.games import (
@@ -12,7 +12,6 @@ from tests.games import (
     BACKENDS,
     ENVIRONMENT_CASES,
     LEARNERS,
-    LEARNING,
     PAIRS,
     tuning_of,
 )
@@ -68,18 +67,6 @@ def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
         for value in (f"{tunable.low - 1}", f"{tunable.high + 1}"):
             with pytest.raises(BadInput, match=r"tunables: .* it must be "):
                 prepare_source(Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL))
-
-
-def test_a_value_changes_the_results_and_is_named_in_the_tables():
-    given, name = {"environment": "adversary-omniscient", "learners": LEARNING[:1], **SMALL}, "adversary-omniscient"
-    bare = []
-    for values in ((), ("chance=0.7",), ("chance=0.1",)):
-        result = run(Sweep(**given, tunables=values))
-        for table in (result.trials, result.curves, result.asked):
-            assert set(table["environment"]) == {":".join([name, *values])}
-        bare.append(result.trials.drop(columns="environment"))
-    assert bare[0].equals(bare[1])
-    assert not bare[0].equals(bare[2])
 
 
 def test_the_memory_of_a_shard_is_that_of_its_trials():

@@ -9,8 +9,6 @@ foundations of noise-free selective classification", 2010; Geifman and El-Yaniv,
 neural networks", 2017), with the FDR (eq. 2) as the risk.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

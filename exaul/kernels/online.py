@@ -140,10 +140,6 @@ class RankedCopy:
         if waiting and reserve is not None:
             state = reserve(choose, state, waiting, self._arms, params)
         P = float(self._rule.decide(choose, state, (low + leaf) / tree[1], low / tree[1]))
-        self._count(cut)
-        return OnlineDecision(P == 1.0 or (P > 0.0 and draw() < P), P)
-
-    def _count(self, cut: int) -> None:
         self._increment /= self._rule.decay
         tree, node = self._tree, self._leaves + cut
         tree[node] += self._increment
@@ -153,6 +149,7 @@ class RankedCopy:
         if self._increment >= LARGE:  # before the counts overflow
             self._increment /= LARGE
             self._grow([count / LARGE for count in self.table])
+        return OnlineDecision(P == 1.0 or (P > 0.0 and draw() < P), P)
 
     def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
         """Replace the rule's state by that after the round."""

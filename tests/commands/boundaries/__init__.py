@@ -1,1 +1,0 @@
-"""Input and output at their limits: names, paths, numbers, manifests; terminals, pipes and full disks."""

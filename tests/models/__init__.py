@@ -1,1 +1,0 @@
-"""Tests of language models: an endpoint of the tests, and a small real one."""

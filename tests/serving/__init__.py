@@ -1,1 +1,0 @@
-"""Tests of the learner in a user's program and of its service."""

@@ -20,7 +20,7 @@ from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, l
 from experiments.paper import EASY, HARD, SHIFT, EasyAndHard, Paper
 from experiments.simulations import SHIFTS
 
-RIVALS = tuple(f"experiments.rivals.{name}:{name}" for name in ("refit", "learn_then_test", "csa", "aci"))
+RIVALS = tuple(f"experiments.rivals:{name}" for name in ("refit", "learn_then_test", "csa", "aci"))
 LEARNERS = ("exaul", "exp3-ix", "ew", "exaul-known", *RIVALS, ACI_RANK)
 LEARN_THEN_TEST = "learn-then-test"  # the short name of the rival that keeps its threshold
 OWN_ORDER = "replay"  # a trace in its own order, once

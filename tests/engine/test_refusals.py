@@ -22,7 +22,7 @@ from tests.engine import test_games as games
 from tests.engine.test_traces import FLAGS, write
 
 bad_environment = load_object(registry.ENVIRONMENTS["adversary-history"])
-REFIT = "experiments.rivals.refit:refit"
+REFIT = "experiments.rivals:refit"
 SHARE = f"{games.__name__}:share"
 SMALL = {"trials": 2, "horizon": 300, "arms": 20, "learners": "aci-rank"}
 NO_COUNT = "reserve: given, but exaul cannot count"

@@ -9,8 +9,8 @@ import pytest
 from exaul.engine import registry
 from exaul.engine.registry import backend_of
 from exaul.kernels.game import BLOCK, GRIDS, compute_cuts
+from experiments import rivals
 from experiments.beyond import RIVALS, short_name
-from experiments.rivals import aci, csa, learn_then_test, no_labels
 from tests import games, reference
 
 
@@ -19,7 +19,7 @@ def simulate_aci(thresholds, scores, errors, alpha):
     position, decisions = 0.0, []
     for score, error in zip(scores, errors, strict=True):
         decisions.append(np.sum(thresholds[:-1] <= score) / (len(thresholds) - 1) > position)
-        position += aci.STEP * (error - alpha) * decisions[-1]
+        position += rivals.STEP * (error - alpha) * decisions[-1]
     return np.array(decisions)
 
 
@@ -30,8 +30,8 @@ def simulate_csa(thresholds, scores, errors, alpha):
     for t, score in enumerate(scores):
         if t % BLOCK == 0:
             right, wrong = (1 - errors[:t]) @ answers[:t], errors[:t] @ answers[:t]
-            gains = [right * np.log(1 + b * alpha / (1 - alpha)) + wrong * np.log(1 - b) for b in csa.BETS]
-            wealth = np.logaddexp.reduce(gains) - np.log(len(csa.BETS))
+            gains = [right * np.log(1 + b * alpha / (1 - alpha)) + wrong * np.log(1 - b) for b in rivals.BETS]
+            wealth = np.logaddexp.reduce(gains) - np.log(len(rivals.BETS))
             held = min(thresholds[:-1][wealth >= np.log((len(thresholds) - 1) / 0.05)], default=np.inf)
         decisions.append(score >= held)
     return np.array(decisions)
@@ -57,7 +57,7 @@ def test_decisions_equal_the_reference(full_name, arms, kind, rating):
     assert 0 < np.mean(expected) < 1
     rival = registry.resolve("learner", full_name)
     cuts, errors = (np.repeat(x[:, None], 3, axis=1) for x in (compute_cuts(thresholds, scores), errors))
-    rates = np.full(12, aci.STEP), np.full(12, np.nan)
+    rates = np.full(12, rivals.STEP), np.full(12, np.nan)
     for backend in ("native", "dense"):
         loop = backend_of(rival, backend, "float64")
         if loop is not None:
@@ -75,12 +75,12 @@ def test_p_values_and_what_is_certified_of_them_are_the_references(alpha):
     ratings[::2] = np.round(ratings[::2]) + 1e-10  # rounded sums
     with jax.enable_x64(True):
         for wrong, is_fractional in ((np.round(ratings), False), (ratings, True)):
-            p = learn_then_test.p_value(count.astype(float), wrong, np.array([alpha]), is_fractional)
+            p = rivals.p_value(count.astype(float), wrong, np.array([alpha]), is_fractional)
             pairs = zip(count, wrong, strict=True)
             expected = [reference.hoeffding_bentkus(int(n), w, alpha, is_fractional) for n, w in pairs]
             np.testing.assert_allclose(p, expected, rtol=1e-9, atol=1e-15)
         for p in alpha * rng.random((100, 8)):
-            certified = np.flatnonzero(learn_then_test.certified(p))
+            certified = np.flatnonzero(rivals.certified(p))
             np.testing.assert_array_equal(certified, sorted(reference.holm(p, 0.05)))
 
 
@@ -88,5 +88,6 @@ def test_csa_divides_delta_by_the_arms_that_can_answer():
     """Of two arms one can, so a wealth of 20 certifies it; at alpha 1/2 a right answer is worth 1 + b."""
     with jax.enable_x64(True):
         for n in range(40):
-            arm = csa.certified_arm(no_labels(2)._replace(count=np.array([0.0, n])), SimpleNamespace(alpha=0.5), 2)
-            assert int(arm) == (np.mean([(1 + b) ** n for b in csa.BETS]) < 20)
+            labels = rivals.no_labels(2)._replace(count=np.array([0.0, n]))
+            arm = rivals.certified_arm(labels, SimpleNamespace(alpha=0.5), 2)
+            assert int(arm) == (np.mean([(1 + b) ** n for b in rivals.BETS]) < 20)

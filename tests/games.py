@@ -1,6 +1,9 @@
 """Games for tests, a way to simulate them on a backend, and lists of what the registry has to test."""
 
+from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import chex
 import jax
@@ -22,6 +25,7 @@ from exaul.kernels.play import advance_copies, initial_states
 from exaul.kernels.records import make_streams
 from exaul.kernels.rows import RowState
 from exaul.kernels.uniforms import Draws
+from experiments.paper import Paper
 
 LEARNERS = {name: registry.load_object(reference) for name, reference in registry.LEARNERS.items()}
 ENVIRONMENTS = {name: registry.load_object(reference) for name, reference in registry.ENVIRONMENTS.items()}
@@ -150,6 +154,19 @@ def save_log(records, path):
     """Write a log of records, and return its path."""
     pd.DataFrame({"score": records.scores, "error": records.errors}).to_csv(path, index=False)
     return str(path)
+
+
+@contextmanager
+def small_scale(horizon=3_000, trials=3):
+    """Limit the rounds and trials of every sweep that an experiment makes."""
+    full = Paper.sweep
+
+    def sweep(paper, **fields):
+        unlimited = full(paper, **fields)
+        return replace(unlimited, horizon=min(unlimited.horizon, horizon), trials=min(unlimited.trials, trials))
+
+    with mock.patch.object(Paper, "sweep", sweep):
+        yield
 
 
 def stream_of(pools, horizon, trials, environment="stochastic"):

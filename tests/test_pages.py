@@ -1,6 +1,7 @@
 """The commands and programs of the README and of the documentation run, and print what the pages say.
 
-Blocks of bash are for a cluster or a machine with services; those of other languages are files.
+The examples do, too. Blocks of bash are for a cluster or a machine with services, and those of other languages are
+files.
 """
 
 import json
@@ -16,6 +17,7 @@ import pandas as pd
 import pytest
 
 import exaul
+from examples import abstainer, many_games, one_game
 from exaul import Sweep
 from exaul.commands.main import main
 from exaul.engine.results import figures
@@ -119,3 +121,31 @@ def test_a_page_prints_what_it_shows(page, long, folder, capsys, monkeypatch):
 def test_no_exception_is_out_of_date():
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert [part for part in f"{EXCEPTIONS}|{LONG}".split("|") if part not in text] == []
+
+
+def test_one_game(capsys):
+    one_game.main()
+    assert "of 10,000 questions" in capsys.readouterr().out
+
+
+def test_many_games_are_those_of_one(tmp_path, monkeypatch, capsys):
+    """The regrets fall from the smallest rate on, and a figure is drawn."""
+    monkeypatch.setattr(many_games, "SEEDS", 5)
+    many_games.main(str(tmp_path / "regret.png"))
+    lines = capsys.readouterr().out.splitlines()
+    names = [*(f"eta x {x:g}" for x in many_games.SCALES), "the regret after each round"]
+    assert [line.split(":")[0] for line in lines] == names
+    regrets = [float(line.split()[4]) for line in lines[:-1]]
+    assert regrets[0] > regrets[2] > 0
+    assert (tmp_path / "regret.png").stat().st_size > 10_000
+
+
+def test_an_abstainer_decides_twenty_questions(capsys):
+    abstainer.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("aci-rank starts by answering")
+    assert len(lines) == 22
+    assert "feedback" in lines[1]  # the log is enough to answer the first question
+    shown = [line for line in lines[1:-1] if "feedback" in line]
+    assert 0 < len(shown) < 20
+    assert lines[-1].startswith(f"{len(shown)} answers shown")

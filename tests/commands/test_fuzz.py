@@ -32,7 +32,7 @@ from experiments import run as running
 from experiments.__main__ import main as experiments
 from tests.commands.boundaries.helpers import SMALL, interrupted
 from tests.conftest import draw_few_figures
-from tests.experiments.scale import small_scale
+from tests.games import small_scale
 
 FUZZED = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 

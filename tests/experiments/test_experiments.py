@@ -26,7 +26,7 @@ from exaul.engine.folder import lock, write_files
 from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels import guarantee
 from exaul.kernels.metrics import best_coverage, risk_coverage
-from experiments import beyond, bounds, claims, feedback, impostors, simulations, worst_case
+from experiments import advice, beyond, bounds, claims, feedback, impostors, simulations, worst_case
 from experiments import run as running
 from experiments.__main__ import main
 from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, RELATIONS
@@ -37,10 +37,10 @@ from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, has_failed, summary
 from experiments.run import Runner, find_experiment, read_tables, run_experiments
 from experiments.simulations import change_in_segment, growth
-from tests.experiments.scale import small_scale
+from tests.games import small_scale
 from tests.processes import refusal_of
 
-NAMES = [name for name in EXPERIMENTS if name != "advice"]  # which is not about exaul: test_advice.py
+NAMES = [name for name in EXPERIMENTS if name != "advice"]  # which is not about exaul: see the end
 FEW = ("exaul", "ew", beyond.RIVALS[1], beyond.ACI_RANK)  # that some claims are about: each takes long to compile
 
 
@@ -555,3 +555,53 @@ def test_a_search_takes_a_learner_without_rates(capsys):
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [(row["learner"], row["adversary"]) for row in rows] == [("aci-rank", "default"), ("aci-rank", "tuned")]
     assert all(float(row["risk_of_bound"]) <= 1 and row["regret_of_bound"] == "" for row in rows)
+
+
+def advice_tables(fdr, answered, answerable=0.5, advised=1, records=2_000):
+    """The tables of one trace with these results on its second half; the threshold has an FDR of 0."""
+    spread = {"answered_in_order": answered, "fdr_in_order": fdr, "records": records, "answerable": answerable}
+    alike = {"source": "a", "alpha": 0.1, "learner": advice.ACI_RANK, "advised": 0} | spread
+    threshold = {"learner": advice.THRESHOLD, "fdr_in_order": 0.0, "answered_in_order": 0.2}
+    rows = [alike, alike | threshold, alike | {"source": "a, first half", "advised": advised}]
+    trials = [{"source": x, "alpha": 0.1, "answered": 4, "horizon": 10, "fdr": 0.1} for x in ("a", "a, first half")]
+    return {"trials": pd.DataFrame(trials), "advice": pd.DataFrame(rows)}
+
+
+def advice_shares(**more):
+    """The shares over one trace on which the learner answers half, at twice alpha."""
+    return advice.share_table(advice.way_table(advice_tables(0.2, 0.5, **more)))
+
+
+@pytest.mark.parametrize(
+    ("fdr", "answered", "holds", "safe"),
+    [(0.11, 0.5, 1, 1.0), (0.1101, 0.5, 0, 0.0), (0.05, 0.25, 1, 0.5), (0.05, 0.9, 1, 1.0), (np.nan, 0.0, 1, 0.0)],
+)
+def test_a_way_holds_alpha_up_to_a_hundredth_and_silence_is_safe_but_answers_nothing(fdr, answered, holds, safe):
+    rows = advice.way_table(advice_tables(fdr, answered)).set_index("learner")
+    assert rows.loc[advice.WARM, ["holds", "safe"]].tolist() == [holds, pytest.approx(safe)]
+    assert rows.loc[advice.COLD, "fdr"] == 0.1
+    assert rows.loc[advice.THRESHOLD, "safe"] == pytest.approx(0.4)
+
+
+def test_shares_count_the_cells_that_a_threshold_can_answer_and_those_that_were_advised():
+    share, unadvised = (table.set_index("learner") for table in (advice_shares(), advice_shares(advised=0)))
+    assert share.loc[advice.WARM, ["cells", "advised", "holds_if_advised"]].tolist() == [1, 1, 0]
+    assert share.loc[advice.THRESHOLD, "holds_if_advised"] == 1
+    assert np.isnan(unadvised.loc[advice.WARM, "holds_if_advised"])
+    assert advice_shares(answerable=0.04).empty
+    assert set(advice_shares(records=400)["case"]) == {advice.KINDS[False]}
+
+
+def test_the_experiment_plays_each_trace_and_its_first_half(monkeypatch):
+    records = Paper.load
+    monkeypatch.setattr(Paper, "load", lambda paper: [x.take(np.arange(4_000)) for x in records(paper)])
+    with small_scale(300):
+        played = Runner(Paper()).tables("advice")
+    assert set(played["trials"]["source"]) == {
+        f"{name}{part}" for name in ("triviaqa-like", "nq-like") for part in ("", advice.FIRST_HALF)
+    }
+    assert len(advice.way_table(played)) == 2 * 3 * 3
+    assert list(advice.advice.judge(played)["claim"]) == [advice.LEMMA]
+    monkeypatch.setattr(advice, "MIN_CELLS", 1)
+    assert len(advice.advice.judge(played)) == 3
+    assert set(advice.advice.figures(played | advice.advice.derive(played))) == {"rights"}

@@ -38,18 +38,12 @@ ENVIRONMENT_COLUMNS = ["environment", "source", "alpha"]
 MIN_TRACE = 2_000  # minimum records of a trace
 TRACE_COLUMNS = ("dataset", "model", "prompt")  # columns that identify a trace
 MIN_ANSWERABLE = (0.01, 0.05)  # minimum answerable shares of the sources of a counted environment
-ALL_WRONG, USELESS = "all wrong", "useless score"  # derived sources
+ALL_WRONG = "all wrong"  # a derived source
 
 
 def with_all_wrong(records: Records) -> Records:
     """Return the records with all answers wrong."""
     return records._replace(name=ALL_WRONG, errors=np.ones_like(records.errors), sha256=None)
-
-
-def with_random_labels(records: Records) -> Records:
-    """Return the records with half of the answers wrong, independent of the score."""
-    coins = np.random.default_rng(0).permutation(len(records.scores)) % 2
-    return records._replace(name=USELESS, errors=coins.astype(np.float64), sha256=None)
 
 
 def traces(folder: str, minimum: int = MIN_TRACE) -> list[Records]:
@@ -76,14 +70,14 @@ def _part(
 
 
 def _profile_parts(paper: Paper, easy: Records, hard: Records) -> Iterator[ExperimentPart]:
-    wrong, useless, alphas = with_all_wrong(easy), with_random_labels(easy), [(alpha,) for alpha in paper.alphas]
+    wrong, alphas = with_all_wrong(easy), [(alpha,) for alpha in paper.alphas]
     part = partial(_part, paper, trials=30, checkpoints=60)
     yield part([easy], alphas=alphas[EASY])
     yield part([hard], alphas=alphas[HARD])
     part = partial(part, alphas=alphas[SHIFT])
     for environment in SHIFTS:
         yield part([easy, hard], environment)
-    for pair in ([easy, wrong], [easy, useless], [wrong, easy]):
+    for pair in ([easy, wrong], [wrong, easy]):
         yield part(pair, "single-shift")
     yield part([easy, wrong], "alternating-shift")
     for name in ADAPTIVE:
@@ -115,11 +109,10 @@ def short_name(learner: str) -> str:
 
 
 def environment_kind(environment: str, source: str) -> str:
-    """Return the kind of an environment: its name, with the derived source that it shifts to or from."""
-    derived = [name for name in source.split(" -> ") if name in (ALL_WRONG, USELESS)]
-    if not derived:
+    """Return the kind of an environment: its name, and whether it shifts to or from wrong answers alone."""
+    if ALL_WRONG not in source.split(" -> "):
         return environment
-    return f"{environment} {'from' if source.startswith(derived[0]) else 'to'} {derived[0]}"
+    return f"{environment} {'from' if source.startswith(ALL_WRONG) else 'to'} {ALL_WRONG}"
 
 
 def answerable_share(best: Mapping[tuple[str, float], float], name: str, source: str, alpha: float) -> float:
@@ -141,7 +134,7 @@ def environment_table(tables: Tables) -> Table:
     for values, group in tables["trials"].groupby(columns, sort=False):
         cell = dict(zip(columns, values, strict=True))
         best = answerable_share(coverages, *values[:3])
-        real = [name for name in cell["source"].split(" -> ") if name not in (ALL_WRONG, USELESS)]
+        real = [name for name in cell["source"].split(" -> ") if name != ALL_WRONG]
         share = group["answered"] / group["horizon"]
         rows.append(
             {"kind": environment_kind(cell["environment"], cell["source"]), **cell}

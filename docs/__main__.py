@@ -4,10 +4,8 @@
 hour.
 """
 
-import atexit
 import json
 import os
-import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -80,12 +78,6 @@ def notebook_page(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def first_sentence(text: str) -> str:
-    """Return the first sentence of a page, without the marks of Markdown."""
-    sentence = re.search(r"(?m)^(?!```|\[!)[\w`[](?:.|\n(?!\n))+?\.(?=\s)", text)[0]
-    return " ".join(re.sub(r"\[([^]]+)\]\([^)]*\)|[`*\"]", r"\1", sentence).split())
-
-
 def main(arguments: list[str]) -> None:
     """Draw the gallery; or gather the pages, write that of the command line from its flags, and run Zensical."""
     if arguments[0] in ("-h", "--help"):
@@ -108,8 +100,7 @@ def main(arguments: list[str]) -> None:
         page.write_text(notebook_page(notebook), encoding="utf-8")
     for page in PAGES.rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
-        page.write_text(f"---\ndescription: {json.dumps(first_sentence(text))}\n---\n\n{text}", encoding="utf-8")
-    atexit.register((PAGES.parent / "site" / "sitemap.xml").unlink, missing_ok=True)  # empty: no address is known
+        page.write_text(text, encoding="utf-8")
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
 
 

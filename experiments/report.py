@@ -48,8 +48,7 @@ def claims_table(
             if name in broken:
                 verdicts = broken[name].iloc[number, 2:]
                 row["broken_by"] = "; ".join(verdicts.index[claim.holds & verdicts.astype(bool)])
-            reason = claim.why or "no known cause; this is the value on these records"
-            rows.append(row | {"why": reason if row["holds"] == "false" else ""})
+            rows.append(row | {"why": claim.why if row["holds"] == "false" else ""})
     return Table(rows)
 
 

@@ -12,7 +12,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import diagnosis, files
-from exaul.engine.logs.diagnosis import WORDS, Finding, diagnose, least_alpha, recommend_grid, shares_by_grid
+from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha, recommend_grid, shares_by_grid
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
@@ -95,18 +95,11 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"only {len(scores)} rows: what a threshold answers of others may differ" if len(scores) < FEW_ROWS else "",
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
-        *_describe_least(best_shares, findings, records),
+        *_describe_least(best_shares, records),
         f"{hint}:\n{_sweep_command(words, best_shares)}" if any(best_shares.values()) else "",
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
-
-
-def _of_parts(findings: Sequence[Finding]) -> str:
-    """Return the end of a sentence on a log that no threshold suits: what to look at if it pools parts."""
-    commands = [finding.command for finding in findings if finding.word == "pools"]
-    parts = [f"a threshold for a part may reach it; look at each with:\n{COMMAND}{command}" for command in commands]
-    return "; ".join(["a learner would mostly abstain", *parts])
 
 
 def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
@@ -117,13 +110,13 @@ def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
     return f"{COMMAND}{join_lines(as_typed('sweep', '--logs', *words, *target, '--warm-start', '0.5'))}"
 
 
-def _describe_least(shares: Mapping[float, float], findings: Sequence[Finding], records: Records) -> list[str]:
+def _describe_least(shares: Mapping[float, float], records: Records) -> list[str]:
     """Return sentences with the alphas at which thresholds answer nothing or little; ``shares`` are by alpha."""
     zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
     low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
     few = f"at alpha = {low} a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
     least = f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}" if zero else ""
-    none = f"no threshold reaches alpha = {zero} on this log ({least}); {_of_parts(findings)}"
+    none = f"no threshold reaches alpha = {zero} on this log ({least}); a learner would mostly abstain"
     return [few] * bool(low) + [none] * bool(zero)
 
 
@@ -181,7 +174,7 @@ def shortest_between(low: float, high: float) -> str:
 def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per ``title``, a trace or a score of a log; write it to ``out``."""
     rows, lines, advice, hints = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
-    inspected, findings_by_row = list[list[str]](), list[list[Finding]]()  # each log with its flags, as typed
+    inspected = list[list[str]]()  # each log with its flags, as typed
     unreached = list[str]()  # a sentence for each score that reaches no alpha
     for file in log_files(config.log):
         columns = diagnosis.categories(file, config)
@@ -190,7 +183,6 @@ def _compare(config: Inspect, title: str) -> None:
             best_shares = {alpha: by_grid["all thresholds"] for alpha, by_grid in shares.items()}
             inspected.append(_typed_log(config, trace.log, trace.score, records.dropped))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
-            findings_by_row.append(findings)
             row = {
                 "trace": records.name,
                 "records": len(records.scores),
@@ -204,7 +196,7 @@ def _compare(config: Inspect, title: str) -> None:
             if title == "trace" and (text := recommend_grid(shares)):  # the sweep of a score has a warm start
                 hints[lines[-1][title]] = text
             if title == "score" and not any(best_shares.values()):
-                unreached += [f"{join_lines(trace.score)}: {_describe_least(best_shares, (), records)[0]}"]
+                unreached += [f"{join_lines(trace.score)}: {_describe_least(best_shares, records)[0]}"]
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
@@ -223,7 +215,7 @@ def _compare(config: Inspect, title: str) -> None:
         note = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
         advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{command}"
         if not totals[best] > 0:
-            advice = f"no threshold of these scores reaches alpha; {_of_parts(findings_by_row[best])}"
+            advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     meanings += [DROPPED_NOTE] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in shown]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]

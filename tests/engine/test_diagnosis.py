@@ -242,17 +242,6 @@ def test_a_command_in_a_finding_names_the_columns(capsys):
     assert "each defect with its numbers: exaul inspect rows.csv:model=x --drop-missing\n" in printed
 
 
-def test_where_a_log_pools_and_no_threshold_reaches_alpha_its_parts_are_the_last_advice(capsys):
-    table = prompts_of_other_scores()
-    table.loc[table["score"].idxmax(), "error"] = 1
-    table.to_csv("log.csv", index=False)
-    table.rename(columns={"score": "score_a"}).assign(score_b=0.5).to_csv("scores.csv", index=False)
-    for log, flags in (("log.csv", ""), ("scores.csv", "--score score_a ")):
-        lines = output_of(["inspect", log, "--alphas", "0.1"], capsys).splitlines()
-        assert lines[-2].endswith("mostly abstain; a threshold for a part may reach it; look at each with:")
-        assert lines[-1] == f"  exaul inspect {log} {flags}--alphas 0.1 --each prompt"
-
-
 @pytest.fixture
 def table():
     """Errors that depend on the model alone: .2, .4, .6."""

@@ -95,7 +95,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"only {len(scores)} rows: what a threshold answers of others may differ" if len(scores) < FEW_ROWS else "",
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
-        *_describe_least(best_shares, records),
+        _describe_least(best_shares, records),
         f"{hint}:\n{_sweep_command(words, best_shares)}" if any(best_shares.values()) else "",
         f"figures and table: {config.out}" if config.out is not None else "",
     )
@@ -110,14 +110,13 @@ def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
     return f"{COMMAND}{join_lines(as_typed('sweep', '--logs', *words, *target, '--warm-start', '0.5'))}"
 
 
-def _describe_least(shares: Mapping[float, float], records: Records) -> list[str]:
-    """Return sentences with the alphas at which thresholds answer nothing or little; ``shares`` are by alpha."""
+def _describe_least(shares: Mapping[float, float], records: Records) -> str:
+    """Return a sentence with the alphas at which thresholds answer nothing, if any; ``shares`` are by alpha."""
     zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
-    low = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if 0 < share < FEASIBLE)
-    few = f"at alpha = {low} a threshold answers less than {FEASIBLE:.0%}; a sweep advises no learner there"
-    least = f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}" if zero else ""
-    none = f"no threshold reaches alpha = {zero} on this log ({least}); a learner would mostly abstain"
-    return [few] * bool(low) + [none] * bool(zero)
+    if not zero:
+        return ""
+    least = f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}"
+    return f"no threshold reaches alpha = {zero} on this log ({least}); a learner would mostly abstain"
 
 
 def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Any:
@@ -175,7 +174,6 @@ def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per ``title``, a trace or a score of a log; write it to ``out``."""
     rows, lines, advice, hints = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
     inspected = list[list[str]]()  # each log with its flags, as typed
-    unreached = list[str]()  # a sentence for each score that reaches no alpha
     for file in log_files(config.log):
         columns = diagnosis.categories(file, config)
         for trace in load_traces(file, config, config.each):
@@ -195,8 +193,6 @@ def _compare(config: Inspect, title: str) -> None:
             lines.append(_line(title, trace, row))
             if title == "trace" and (text := recommend_grid(shares)):  # the sweep of a score has a warm start
                 hints[lines[-1][title]] = text
-            if title == "score" and not any(best_shares.values()):
-                unreached += [f"{join_lines(trace.score)}: {_describe_least(best_shares, records)[0]}"]
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
@@ -226,7 +222,6 @@ def _compare(config: Inspect, title: str) -> None:
         "\n".join([*heads, format_table(shortened, terminal_width(), names=2)]),
         f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
-        *unreached,
         advice,
         *(f"{scope}, such as {join_lines(x)}: {hints[x]}" for x in list(hints)[:1]),
         f"table: {config.out}" if config.out is not None else "",

@@ -79,9 +79,6 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     text = output_of(["inspect", str(path), "--alphas", "0.05", "0.5"], capsys)
     assert "alpha = 0.05 on this log (the least alpha at which one answers 5%: 0.5); a learner" in text
     assert text.endswith(f"it:\n  exaul sweep --logs {path} --alphas 0.05 0.5 --warm-start 0.5\n")
-    path.write_text("score,error\n0.95,0\n" + "0.9,1\n0.9,0\n" * 20)
-    said = "at alpha = 0.01, 0.05, 0.1, 0.2 a threshold answers less than 5%; a sweep advises no learner there"
-    assert said in output_of(["inspect", str(path)], capsys)
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     said = "at alpha = 0.01 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
     text = output_of(["inspect", str(tmp_path)], capsys)
@@ -90,7 +87,6 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path.write_text(f"score_a,score_b,error\n{rows}")
     text = output_of(["inspect", str(path)], capsys)
     assert text.endswith("--score score_a --alphas 0.2 --warm-start 0.5\n")
-    assert "score_b: no threshold reaches alpha = 0.01, 0.05, 0.1, 0.2 on this log (the least" in text
     assert not re.search("evenly spaced|defects", text)
     path.write_text("score_msp,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     text = output_of(["inspect", str(path)], capsys)

@@ -199,9 +199,8 @@ def _compare(config: Inspect, title: str) -> None:
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
     totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
-    shown = [lines[n] for n in order if rows[n]["records"]] or lines
-    scope = f"for exaul sweep, on {len(hints)} of {len(shown)} {title}s"
-    left_out, best = len(lines) - len(shown), order[0]
+    scope = f"for exaul sweep, on {len(hints)} of {len(lines)} {title}s"
+    best = order[0]
     command = join_lines(as_typed("inspect", *inspected[best]))
     with_numbers = [f"each defect with its numbers: {command}"] if meanings else []
     if title == "score":
@@ -213,14 +212,11 @@ def _compare(config: Inspect, title: str) -> None:
         if not totals[best] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
     meanings += [DROPPED_NOTE] if any(row["dropped"] for row in rows) else []
-    start = shared_start([line[title] for line in shown]) if title == "trace" else ""
+    start = shared_start([line[title] for line in lines]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
-    shortened = [line | {title: line[title].removeprefix(start)} for line in shown]
-    if not any(line["defects"] for line in shown):
-        shortened = [{name: x for name, x in line.items() if name != "defects"} for line in shortened]
+    shortened = [lines[n] | {title: lines[n][title].removeprefix(start)} for n in order]
     show(
         "\n".join([*heads, format_table(shortened, terminal_width(), names=2)]),
-        f"left out, without a row that has score and label: {left_out}" if left_out else "",
         "\n".join([*meanings, *with_numbers]),
         advice,
         *(f"{scope}, such as {join_lines(x)}: {hints[x]}" for x in list(hints)[:1]),

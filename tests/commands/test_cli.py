@@ -87,7 +87,7 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path.write_text(f"score_a,score_b,error\n{rows}")
     text = output_of(["inspect", str(path)], capsys)
     assert text.endswith("--score score_a --alphas 0.2 --warm-start 0.5\n")
-    assert not re.search("evenly spaced|defects", text)
+    assert "evenly spaced" not in text
     path.write_text("score_msp,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     text = output_of(["inspect", str(path)], capsys)
     assert f"for exaul sweep: {said}" in text

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, Configuration, as_typed, check_holds, check_legible, quote, setting
 from exaul.engine.logs import files
-from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number, scale_hint
+from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number
 
 LogRows = list[dict[str, Any]]  # of a log to write, each by column
 EARLIEST = datetime.min.replace(tzinfo=UTC)  # stands for an unknown time
@@ -220,7 +220,7 @@ def _score(row: Row, name: str, columns: Columns) -> float:
     low, high = (0.0, 100.0) if text.endswith("%") else columns.range()
     score = (parse_number(text.removesuffix("%")) - low) / (high - low)
     if not 0 <= score <= 1:
-        hint = scale_hint(text) if columns.scale is None else ""
+        hint = " (--scale LOW:HIGH reads other scales)" if columns.scale is None else ""
         raise BadInput(f"{row.where}: {name} is {quote(cell)}; it must be a number from {low:g} to {high:g}{hint}")
     return score
 

@@ -368,7 +368,6 @@ def evaluated(value, *logprobs):
 
 THUMB = "--thumb-name thumb"
 CELLS = "c,d,ok,no\n0.5,7,1,\n,NA,0,\n"
-SCALED = "exaul convert table --scale 0:10"
 JUDGED = "--score c --correct ok"
 NO_TEXT = TEXT | {"resps": [[None, None]], "filtered_resps": [None]}
 BAD = {  # by tool: rows, flags and what is said
@@ -426,7 +425,7 @@ BAD = {  # by tool: rows, flags and what is said
         (CELLS, JUDGED, "x.csv, row 2: c is empty; --drop-missing leaves out such rows"),
         (CELLS, "--score c --correct no", "x.csv, row 1: no is empty; --drop-missing leaves out such rows"),
         (CELLS, "--score c --correct no --drop-missing", "x.csv: no row has both a score and a label"),
-        (CELLS, "--score d --correct ok", f"row 1: d is '7'; it must be a number from 0 to 1 ({SCALED}"),
+        (CELLS, "--score d --correct ok", "row 1: d is '7'; it must be a number from 0 to 1 (--scale"),
         (CELLS, "--score d --scale 0:5 --correct ok", "row 1: d is '7'; it must be a number from 0 to 5\n"),
         (CELLS, "--score d --scale 0:10 --correct ok", "row 2: d is 'NA'; it must be a number from 0 to 10\n"),
         (CELLS, "--score c --error d", "row 1: d is '7'; it must be 0 or 1, true or false, yes or no"),

@@ -116,10 +116,11 @@ class SelectedRows(NamedTuple):
             value = values[i] = parse(cell)
             if math.isnan(value) and not (drop_missing and is_missing(cell)):
                 where = f"{self.path}, row {self.rows[row]}"
-                hint = scale_hint(cell) if parse is parse_score else ", true, false, yes or no"
                 if is_missing(cell):
                     hint = "in [0, 1] (use --drop-missing to leave out such rows)"
                     raise BadInput(f"{where}: {name} is empty; it must be {hint}")
+                scaled = f" ({as_typed('convert', 'table', '--scale', 'LOW:HIGH')} reads other scales)"
+                hint = scaled if parse is parse_score else ", true, false, yes or no"
                 raise BadInput(f"{where}: {name} is {quote(cell_text(cell))}; it must be a number in [0, 1]{hint}")
         return values
 
@@ -309,16 +310,6 @@ def parse_label(value: Any) -> float:
 def cell_text(value: Any) -> str:
     """Return a cell as the text that selections are compared with."""
     return "" if is_missing(value) else str(value)
-
-
-def scale_hint(cell: Any) -> str:
-    """Return the clause that names the command for a score that seems to be from 0 to 10 or to 100, or in %."""
-    text = str(cell).strip()
-    percent, number = text.endswith("%"), parse_number(text.removesuffix("%"))
-    if not (percent or 1 < number <= 100):
-        return ""
-    scale = [] if percent else ["--scale", f"0:{10 if number <= 10 else 100}"]
-    return f" ({as_typed('convert', 'table', *scale)} reads such scores)"
 
 
 def read_log(log: Any, layout: Layout) -> Records:

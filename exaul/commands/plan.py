@@ -27,7 +27,6 @@ NONE = "none"  # where nothing is proved
 AUDIT_LIMIT = "audits prove"  # the name of their limit in the figure
 ACI_RANK = "aci-rank"  # which may start from a log
 COVERAGE = 0.5  # share of the questions that are answered, unless something else is known (chosen)
-MARGINS = 1.5, 1.2  # multiples of alpha below which the limit of audits comes (chosen)
 AUDITS_USE = {"alpha", "delta", "coverage", "warm_start", "per_day", "audits_per_day", "out"}  # besides columns
 MEANINGS = {
     "abstaining": "allowed because the learner's loss counts abstentions, too (1 / lambda); it falls with T",
@@ -157,11 +156,6 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         for row in limits
         if row["limit"] == AUDIT_LIMIT and row["weeks"] in PRINTED_WEEKS
     ]
-    below = list[str]()
-    for margin in MARGINS:
-        target = float(f"{margin * plan.alpha:.3g}")  # as printed
-        above = [row["weeks"] for row in limits if row["limit"] == AUDIT_LIMIT and row["fdr"] > target]
-        below += [f"at most {_exact(target)} from week {len(above) + 1} on"] if len(above) < WEEKS else []
     if plan.out is not None:
         from exaul.engine import folder  # imports pandas
         from exaul.engine.logs.files import Table
@@ -172,8 +166,6 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     show(
         f"Audit each answer with probability {probability:.4g} (--audit {probability:.4g}).",
         format_table(rows, terminal_width(), kept=4),
-        f"{'; '.join(below) or f'above {_exact(target)} in all {WEEKS} weeks'}; for the same limit, a lower alpha "
-        "needs fewer audits",
         f"With probability 1 - {plan.delta}, the FDR of all answers until a week ends is at most this, if "
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",

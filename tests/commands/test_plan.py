@@ -184,10 +184,6 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     assert first <= limits[0] < first + 2e-4
     assert limits == sorted(limits, reverse=True)
     assert limits[-1] > 0.1
-    weeks = [int(week) for week in re.findall(r"% from week (\d+) on", "\n".join(lines))]
-    for week, target in zip(weeks, (0.15, 0.12), strict=True):
-        around = [fdr_limit(21 * w, 17_500 * w, 17_500 * w, 0.012, (0.0, 0.0), 0.05) for w in (week - 1, week)]
-        assert around[0] > target >= around[1]
 
 
 def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it_answers(capsys):
@@ -202,7 +198,6 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     lines, _ = printed(f"{flags} 2", capsys)
     assert any(line.startswith("1  ") and line.split()[1:3] == ["5,908", "14"] for line in lines)
     assert any("if 84.4% of the questions are answered" in line for line in lines)
-    assert "above 12% in all 26 weeks; for the same limit, a lower alpha needs fewer audits" in lines
     assert start in lines
     lines, _ = printed(f"{flags} 2 --coverage 0.3", capsys)
     assert any("if 30% of the questions are answered" in line for line in lines)

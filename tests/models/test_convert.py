@@ -282,8 +282,6 @@ CONVERTED = [  # tool; endings; rows, those of each file, or a text; flags; then
     ("table", "jsonl", NESTED, "--score r.c --correct ok.v", "", [0.85, 0.05], [0, 1]),
     ("table", "tsv", WORDS, "--score c --scale 0:100 --correct ok", "", [0.85, 0], [0, 1]),
     ("table", "csv", LABELS, "--score c --error bad", "", [0.2, 1, 1, 0], [1, 0, 0, 0.25]),
-    ("table", "txt", " c   ok\n0.5   1\n 1 0\n", "--score c --correct ok", "", [0.5, 1], [0, 1]),
-    ("table", "txt", "c\tok\n.5\ta 1\n", "--score c --equal c ok", "", 0.5, [1]),
     ("table", "txt", "x y,c,ok\n0,.5, 1\n", "--score c --correct ok", "", 0.5, [0]),
     ("table", "parquet", table("c ok", (3, 1), (1, 0)), "--score c --scale 5:1 --correct ok", "", [0.5, 1], [0, 1]),
 ]

@@ -153,12 +153,12 @@ def _parse(path: Path, names: Sequence[str]) -> pd.DataFrame:
         return pd.DataFrame(list(cells.values()), list(cells), names, dtype=object)
     # Cells are read as text: pandas would otherwise turn "NA" into NaN and "01" into 1, and selections would not
     # match what the file contains.
-    parse = partial(pd.read_csv, path, dtype=str, na_filter=False, encoding=ENCODING, index_col=False)
     sep = _separator(path)
+    parse = partial(pd.read_csv, path, sep=sep, dtype=str, na_filter=False, encoding=ENCODING, index_col=False)
     if len(_csv_header(path, sep)) > WIDE_HEADER:
         parse = partial(parse, usecols=names)
     try:
-        table = parse(sep=sep, skipinitialspace=sep == " ")
+        table = parse()
     except pd.errors.ParserWarning:
         _csv_header(path, sep, 0)  # raises an error that names the row
         raise
@@ -171,8 +171,8 @@ def _open(path: Path) -> Any:
 
 def _csv_header(path: Path, sep: str, limit: int = WIDE_HEADER) -> list[str]:
     """Return the first row of a CSV. If it has over ``limit`` cells, raise ValueError if a later row has more."""
-    with _open(path) as handles:  # several spaces separate like one
-        reader = csv.reader(handles.handle, delimiter=sep, skipinitialspace=sep == " ")
+    with _open(path) as handles:
+        reader = csv.reader(handles.handle, delimiter=sep)
         rows = (row for row in reader if len(row) > 1 or "".join(row).strip())  # pandas skips blank rows, too
         header = next(rows, [])
         # with ``usecols``, which saves memory, pandas does not refuse rows that are too long
@@ -183,12 +183,7 @@ def _csv_header(path: Path, sep: str, limit: int = WIDE_HEADER) -> list[str]:
 
 
 def _separator(path: Path) -> str:
-    """Return what separates columns: in .txt the first of comma, tab and space that is in the first line."""
-    if _format(path) != ".txt":
-        return "\t" if _format(path) == ".tsv" else ","
-    with _open(path) as handles:
-        first = handles.handle.readline().strip()
-    return next((character for character in ",\t " if character in first), ",")
+    return "\t" if _format(path) == ".tsv" else ","
 
 
 def _check_distinct(names: Iterable[str]) -> None:

@@ -20,7 +20,6 @@ from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, sepa
 
 SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "the largest share that a threshold answers with an FDR of at most alpha, sorted by the mean over alphas"
-DROPPED_NOTE = "rows: in brackets, those left out, which lack a score or a label"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
 FEW_ROWS = 100  # with fewer rows, the standard error of a share may exceed .05
@@ -206,12 +205,9 @@ def _compare(config: Inspect, title: str) -> None:
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
         command = _sweep_command(inspected[best], {x: rows[best][f"{SHARE_PREFIX}{x:g}"] for x in config.alphas})
-        scored, largest = rows[best]["records"], max(row["records"] for row in rows)
-        note = f" (of the {scored:,} rows that have it; another score has {largest:,})" if scored < largest else ""
-        advice = f"over these alphas, {join_lines(lines[best][title])} answers most{note}:\n{command}"
+        advice = f"over these alphas, {join_lines(lines[best][title])} answers most:\n{command}"
         if not totals[best] > 0:
             advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
-    meanings += [DROPPED_NOTE] if any(row["dropped"] for row in rows) else []
     start = shared_start([line[title] for line in lines]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
     shortened = [lines[n] | {title: lines[n][title].removeprefix(start)} for n in order]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import diagnosis, files
-from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha, recommend_grid, shares_by_grid
+from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha, recommend_grid
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, shared_start
-from exaul.kernels.metrics import FEASIBLE, every_threshold, risk_coverage, separation
+from exaul.kernels.metrics import FEASIBLE, answerable, every_threshold, risk_coverage, separation
 
 SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "the largest share that a threshold answers with an FDR of at most alpha, sorted by the mean over alphas"
@@ -75,7 +76,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         drawn["reliability"] = draw_reliability(scores, errors)
         folder.write_new(config.out, {"risk-coverage": table}, drawn)
     best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}
-    hint = recommend_grid(shares_by_grid(records, config.alphas))
+    hint = recommend_grid(records, config.alphas)
     hint = f"for exaul sweep: {hint}" if hint else "what learners answer of it"
     numbers = {
         "log": records.name,
@@ -176,8 +177,9 @@ def _compare(config: Inspect, title: str) -> None:
     for file in log_files(config.log):
         columns = diagnosis.categories(file, config)
         for trace in load_traces(file, config, config.each):
-            shares, records = shares_by_grid(trace.records, config.alphas), trace.records
-            best_shares = {alpha: by_grid["all thresholds"] for alpha, by_grid in shares.items()}
+            records = trace.records
+            share = partial(answerable, records.scores, records.errors)
+            shares = {alpha: share(alpha) if len(records.scores) else math.nan for alpha in config.alphas}
             inspected.append(_typed_log(config, trace.log, trace.score, records.dropped))
             findings = diagnose(inspected[-1], columns, records, trace.rows, config.alphas)
             row = {
@@ -185,12 +187,13 @@ def _compare(config: Inspect, title: str) -> None:
                 "records": len(records.scores),
                 "dropped": records.dropped,
                 "error_rate": float(records.errors.mean()) if len(records.scores) else math.nan,
-                **{f"{SHARE_PREFIX}{alpha:g}": share for alpha, share in best_shares.items()},
+                **{f"{SHARE_PREFIX}{alpha:g}": share for alpha, share in shares.items()},
                 "defects": " ".join(finding.word for finding in findings),
             }
             rows.append(row)
             lines.append(_line(title, trace, row))
-            if title == "trace" and (text := recommend_grid(shares)):  # the sweep of a score has a warm start
+            # the sweep of a score has a warm start
+            if title == "trace" and (text := recommend_grid(records, config.alphas)):
                 hints[lines[-1][title]] = text
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:

@@ -16,7 +16,7 @@ from exaul.commands import inspect as inspection
 from exaul.commands.main import COMMAND_MODULES, main, parser
 from exaul.engine import registry
 from exaul.engine.logs.diagnosis import recommend_grid
-from exaul.engine.logs.log import Layout, load_log
+from exaul.engine.logs.log import Layout, Records, load_log
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.processes import ENTRY, ROOT, output_of, python, refusal_of, variables
 
@@ -122,15 +122,13 @@ def test_the_shortest_decimal_between_two_scores():
     assert float(between(0.1, 0.1 + 2e-17)) == 0.1 + 2e-17
 
 
-def test_another_grid_is_named_where_the_default_one_loses_answers():
-    every = {"all thresholds": 0.6, "quantile": 0.9}
-    assert recommend_grid({0.1: every | {"uniform": 0.596, "logit": 0.2}}) == ""
-    loses = {0.1: every | {"uniform": 0.2, "logit": 0.5}, 0.2: every | {"uniform": 0.59, "logit": 0.6}}
-    text = recommend_grid(loses)
-    begin = "at alpha = 0.1 the evenly spaced thresholds, which a sweep takes by default, answer 20.0% at best: add"
-    assert text.startswith(begin)
-    assert text.endswith("or --grid logit (50.0%)")
-    assert "--grid logit" not in recommend_grid({0.1: every | {"uniform": 0.2, "logit": 0.203}})
+def test_the_default_grid_is_named_where_it_loses_answers():
+    """No evenly spaced threshold tells the first scores apart; the others are such thresholds themselves."""
+    errors = np.tile([1.0, 0.0], 50)
+    loses, suits = (Records("log", x, errors, 0, None) for x in (0.9999 - errors / 1e6, (998 - errors) / 999))
+    said = "at alpha = 0.1 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
+    assert recommend_grid(loses, [0.6, 0.1]).startswith(said)
+    assert recommend_grid(suits, [0.6, 0.1]) == ""
 
 
 def test_the_command_alone_says_what_to_do_first(capsys):

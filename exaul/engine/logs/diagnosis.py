@@ -405,26 +405,18 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
     )
 
 
-def shares_by_grid(records: Records, alphas: Sequence[float]) -> dict[float, dict[str, float]]:
-    """Return the largest share that a threshold answers, by alpha and grid; NaN without records."""
+def recommend_grid(records: Records, alphas: Sequence[float]) -> str:
+    """Return a sentence with the flag with which a sweep answers more than by default; empty if there is none."""
     scores, errors = records.scores, records.errors
-    grids = {"all thresholds": metrics.every_threshold(scores)}
-    grids |= {name: GRIDS[name](ARMS, scores) for name in ("uniform", "logit")}
-    share = metrics.best_coverage if len(errors) else lambda *_: math.nan
-    return {alpha: {name: share(grid, scores, errors, alpha) for name, grid in grids.items()} for alpha in alphas}
-
-
-def recommend_grid(shares: Mapping[float, Mapping[str, float]]) -> str:
-    """Return a sentence with the flags with which a sweep answers more than by default; empty if there are none.
-
-    ``shares`` are those that ``shares_by_grid`` returns.
-    """
-    alpha = max(shares, key=lambda alpha: shares[alpha]["all thresholds"] - shares[alpha]["uniform"])
-    best = shares[alpha]
-    if not best["all thresholds"] - best["uniform"] >= LEAST_GAIN:  # also if they are NaN, without records
+    if not len(scores):
         return ""
-    logit = f", or --grid logit ({best['logit']:.1%})" if best["logit"] >= best["uniform"] + LEAST_GAIN else ""
+    grid = GRIDS["uniform"](ARMS, scores)
+    shares = {alpha: metrics.best_coverage(grid, scores, errors, alpha) for alpha in alphas}
+    gains = {alpha: answerable(scores, errors, alpha) - share for alpha, share in shares.items()}
+    alpha = max(gains, key=lambda alpha: gains[alpha])
+    if gains[alpha] < LEAST_GAIN:
+        return ""
     return (
         f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
-        f"{best['uniform']:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds{logit}"
+        f"{shares[alpha]:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds"
     )

@@ -12,7 +12,7 @@ from exaul.engine import folder
 from exaul.engine.checks import BadInput, as_typed, join_lines
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs import files
-from exaul.engine.logs.diagnosis import recommend_grid, shares_by_grid
+from exaul.engine.logs.diagnosis import recommend_grid
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
@@ -127,7 +127,7 @@ class Result:
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
-            recommend_grid(shares_by_grid(records[0], sweep.alphas)) if is_default and len(records) == 1 else "",
+            recommend_grid(records[0], sweep.alphas) if is_default and len(records) == 1 else "",
             summary.summarize(trials, advised=advised, shares=shares, condition=condition, width=width),
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),

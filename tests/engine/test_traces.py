@@ -169,6 +169,7 @@ def test_a_shift_is_played_from_each_trace_to_the_next_of_its_kind():
     row = result.traces.iloc[0]
     assert (row["trace"], row["records"]) == ("a -> a (2)", 600)
     assert run(Sweep(logs=logs, **game)).trials.equals(files.load(Path("out/trials.csv")))
+    assert set(run(Sweep(logs=[logs[0]] * 2, **game)).trials["source"]) == {"a -> a"}  # one file, one name
     both = [load_log(log, Layout(score="score_a")) for log in logs]
     assert row["error_rate"] == np.concatenate([x.errors for x in both]).mean()
     best = [best_coverage(every_threshold(x.scores), x.scores, x.errors, row["alpha"]) for x in both]

@@ -65,16 +65,6 @@ def test_a_name_that_is_not_utf_8_is_refused_at_once(refused):
     refused(["inspect", name], "log: ", "must be UTF-8")
 
 
-def test_logs_of_one_name_get_distinct_names(few_figures):
-    for folder, error in (("a", "0"), ("b", "1")):
-        Path(folder).mkdir()
-        Path(folder, "log.csv").write_text(f"score,error\n0.5,{error}\n0.9,0\n")
-    for second, name in (("b", "log -> log (2)"), ("a", "log -> log")):
-        argv = ["sweep", *SMALL, "--environment", "single-shift", "--logs", "a/log.csv", f"{second}/log.csv"]
-        assert main([*argv, "--out", f"with {second}"]) == 0
-        assert set(files.load(Path(f"with {second}/trials.csv"))["source"]) == {name}
-
-
 def write(name, text):
     data = text.encode()
     Path(name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)

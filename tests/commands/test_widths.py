@@ -11,7 +11,7 @@ import pytest
 from exaul.commands import verify
 from exaul.engine import run as engine_run
 from exaul.engine.results.text_table import COMMAND
-from tests.engine.test_text_table import cells
+from tests.engine.test_summary import cells
 from tests.processes import output_of
 
 LOG = "answers of 2026,model=语言模型 " + "x" * 90

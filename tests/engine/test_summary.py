@@ -1,10 +1,13 @@
 """The summary: what was answered of what can be, which learner to use, and a table that fits the terminal."""
 
 import re
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from exaul import Sweep, run
 from exaul.commands.sweep import print_report
@@ -12,6 +15,7 @@ from exaul.engine.checks import BadInput
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs.log import Records
 from exaul.engine.results.summary import describe_checks, shares_answerable, summarize
+from exaul.engine.results.text_table import COMMAND, columns_of, format_table, rounded, wrap
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}
 EASY = Records("easy", np.repeat([0.9, 0.1], 50), np.repeat([0.0, 1.0], 50), 0, None)  # half can be answered
@@ -85,11 +89,11 @@ def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
     of_log = run(Sweep(**SMALL, alphas=(0.1,)), [EASY]).summary()
     assert of_log.startswith("easy, 100 rows: 2 trials of 600 questions, each row 6 times, in random order\n\n")
     assert "aci-rank-from-log" not in of_log
-    for given, records in (({}, [EASY]), ({"warm_start": "0.5"}, None)):
+    for fields, records in (({}, [EASY]), ({"warm_start": "0.5"}, None)):
         with pytest.raises(
             BadInput, match="aci-rank-from-log found; it starts from a sample of a built-in profile"
         ):
-            run(Sweep(**SMALL, learners=("aci-rank-from-log",), **given), records)
+            run(Sweep(**SMALL, learners=("aci-rank-from-log",), **fields), records)
 
 
 def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
@@ -162,13 +166,13 @@ def test_a_bound_says_which_late_feedback_it_covers(flags, limits):
 
 def test_the_summary_says_how_often_a_record_is_used():
     """By default a shift uses none twice; of a profile it is not said."""
-    given = {"trials": 1, "arms": 20, "learners": ("aci-rank",)}
+    fields = {"trials": 1, "arms": 20, "learners": ("aci-rank",)}
     for horizon, times in ((None, "once"), (40, "at most once"), (250, "2.5 times")):
         said = f"easy, 100 rows: 1 trial of {horizon or 100} questions, each row {times}, in random order"
-        assert said in run(Sweep(**given, horizon=horizon), [EASY]).summary().splitlines()
-    shift = run(Sweep(**given, environment="single-shift"), [EASY, EASY.take(slice(30))])
+        assert said in run(Sweep(**fields, horizon=horizon), [EASY]).summary().splitlines()
+    shift = run(Sweep(**fields, environment="single-shift"), [EASY, EASY.take(slice(30))])
     assert shift.manifest["sources"][0]["horizon"] == 60
-    assert "each row" not in run(Sweep(**given, horizon=20)).summary()
+    assert "each row" not in run(Sweep(**fields, horizon=20)).summary()
 
 
 def test_a_table_for_a_paper():
@@ -186,3 +190,92 @@ def test_a_table_for_a_paper():
     assert [*cells[2:4, 8]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
     assert {*cells[[0, 1, 4, 5], 8]} == {"--"}
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
+
+
+# Tables within a width: which columns are left out, what is cut, and that nothing else changes.
+
+WIDTHS = st.integers(40, 200)
+CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab 语言模型")  # these take two cells each
+NAMES = st.text(CHARACTERS, max_size=70)
+LONG = "a" + "语" * 60  # a word that is broken, or cut, between characters
+NUMBERS = st.floats(-1e6, 1e6).map("{:.3f}".format)
+
+
+def cells(line):
+    """The terminal cells of a line."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+@st.composite
+def tables(draw):
+    """One or two names, and up to nine columns of numbers, such as a summary's; and how many are names."""
+    rows, names = draw(st.integers(1, 4)), draw(st.integers(1, 2))
+    titles = [f"{draw(NAMES) if n < names else ''}{n}" for n in range(names + draw(st.integers(0, 9)))]
+    columns = {title: NAMES if n < names else NUMBERS for n, title in enumerate(titles)}
+    return [draw(st.fixed_dictionaries(columns)) for _ in range(rows)], {x: draw(NAMES) for x in titles}, names
+
+
+@given(tables(), WIDTHS)
+@example(([{"name": LONG}], {}, 1), 40)
+@example(([{"name": LONG}], {}, 1), 41)
+def test_no_line_is_longer_than_the_terminal(table, width):
+    rows, meanings, names = table
+    for line in wrap(format_table(rows, width, meanings, names), width).split("\n"):
+        assert cells(line) <= width
+        assert line.isprintable()
+
+
+@given(st.lists(st.integers(1, 12), min_size=3, max_size=9), WIDTHS, st.integers(1, 2), st.integers(1, 3))
+def test_the_last_columns_are_left_out_and_no_other(sizes, width, names, kept):
+    titles = ["abcdefghi"[n] * size for n, size in enumerate(sizes)]
+    lengths = [sum(sizes[:m]) + 2 * (m - 1) for m in range(kept, len(sizes) + 1)]
+    shown = kept + max((n for n, length in enumerate(lengths) if length <= width), default=0)
+    for given_width, count in ((width, shown), (None, None)):
+        table = format_table([dict.fromkeys(titles, "1")], given_width, names=names, kept=kept)
+        assert table.split("\n")[0].split() == titles[:count]
+
+
+def test_a_table():
+    rows = [
+        {"learner": "exaul", "FDR": "0.05", "regret": "-1"},
+        {"learner": "my_package.learners.decaying:ranked", "FDR": "0.1234", "regret": "12"},
+    ]
+    meanings = {"FDR": "share of wrong among answered", "regret": "loss above that of best-fixed"}
+    assert format_table(rows, 43, meanings).splitlines() == [
+        "learner                         FDR  regret",
+        "exaul                          0.05      -1",
+        "my_package.le…caying:ranked  0.1234      12",
+        "",
+        "FDR: share of wrong among answered",
+        "regret: loss above that of best-fixed",
+    ]
+    assert "my_package.learners.decaying:ranked" in format_table(rows)
+
+
+def test_wide_characters_take_two_cells():
+    rows = [{"name": "学习者", "n": "1"}, {"name": "abc", "n": "2"}]
+    assert format_table(rows, 7) == "name  n\n学…   1\nabc   2"  # half of 者 would fit
+
+
+@given(st.text(CHARACTERS, max_size=300), WIDTHS)
+@example(LONG, 40)
+@example(LONG, 41)
+def test_explanations_keep_their_words(text, width):
+    wrapped, whole = wrap(text, width), wrap(text, None)
+    assert all(line.isprintable() for line in whole.split("\n"))
+    assert all(cells(line) <= width or line.startswith(COMMAND) for line in wrapped.split("\n"))
+    assert "".join(wrapped.split()) == "".join(whole.split())
+
+
+def test_a_command_stays_whole():
+    command = f"{COMMAND}exaul inspect {'x' * 60} --each model"
+    assert wrap(f"look at each with:\n{command}", 40) == f"look at each with:\n{command}"
+
+
+def test_decimals():
+    rows = [{"a": 0.123456, "b": 1e-5}, {"a": 0.5, "b": 0.5}]
+    assert columns_of(rows) == {"a": ["0.1235", "0.5000"], "b": ["1e-05", "0.5"]}
+
+
+def test_numbers_of_a_figure_are_short():
+    assert [rounded(x) for x in (0.5, 1234.6, 3e6, 1e12)] == ["0.5", "1,235", "3M", "1e+12"]

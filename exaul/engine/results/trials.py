@@ -11,7 +11,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import RATE_COLUMNS
 from exaul.engine.simulation.chunks import ASKED
-from exaul.engine.simulation.totals import SLICE, Totals, split_by_learner
+from exaul.engine.simulation.totals import SLICE, LearnerTotals, Totals, split_by_learner
 from exaul.kernels import metrics
 from exaul.kernels.bounds import RegretBounds, fdr_bound, lemma_bound
 from exaul.kernels.metrics import Floats
@@ -28,7 +28,7 @@ def trials_table(totals: Totals) -> Table:
     return files.stack([_trials_of(x) for x in split_by_learner(totals)])
 
 
-def _trials_of(totals: Totals) -> Table:
+def _trials_of(totals: LearnerTotals) -> Table:
     def end(field: str) -> Any:
         """Return a field at T, [cells, trials]; NaN if it is absent: with perfect feedback, or without a proof."""
         return totals[field][-1] if field in totals else np.nan
@@ -79,7 +79,7 @@ def curves_table(totals: Totals) -> Table:
     return files.stack([_curves_of(x) for x in split_by_learner(totals)])
 
 
-def _curves_of(totals: Totals) -> Table:
+def _curves_of(totals: LearnerTotals) -> Table:
     answered, wrong, best_loss = totals["answered"], totals["wrong"], totals["best_loss"][:, totals["pair"]]
     alpha, *costs = (totals[name][:, None] for name in ("alpha", "answer_cost", "abstain_cost"))
 
@@ -122,13 +122,15 @@ def asked_table(totals: Totals) -> Table | None:
     return files.stack(parts) if parts else None
 
 
-def _asked_of(totals: Totals) -> Table:
+def _asked_of(totals: LearnerTotals) -> Table:
     rounds = np.diff(totals["checkpoints"], prepend=0)[:, None, None]
     shares = {kind: np.diff(totals[kind], axis=0, prepend=0) / rounds for kind in ASKED}
     return _by_time(totals, lambda rows: {kind: x[rows] for kind, x in shares.items()})
 
 
-def _by_time(totals: Totals, curves: Callable[[slice], dict[str, Floats]], extra: Mapping[str, Any] = {}) -> Table:
+def _by_time(
+    totals: LearnerTotals, curves: Callable[[slice], dict[str, Floats]], extra: Mapping[str, Any] = {}
+) -> Table:
     """Return mean and quantiles over trials of ``curves(rows)`` of a learner; ``rows`` are checkpoints.
 
     ``extra`` are other columns, [cells, P] each.
@@ -144,7 +146,7 @@ def _by_time(totals: Totals, curves: Callable[[slice], dict[str, Floats]], extra
     return _table(totals, shape, {**columns, **extra, **{rate: totals[rate][:, None] for rate in RATE_COLUMNS}})
 
 
-def _table(totals: Totals, shape: tuple[int, ...], columns: Mapping[str, Any]) -> Table:
+def _table(totals: LearnerTotals, shape: tuple[int, ...], columns: Mapping[str, Any]) -> Table:
     """Return the columns that name the cells of a learner, and further ones; all broadcast to ``shape``."""
     names = {name: totals[name] for name in ("learner", "environment", "source")}
     cells = {"alpha": totals["alpha"][:, None], "lambda": totals["lam"][:, None]}

@@ -29,7 +29,8 @@ from exaul.kernels.metrics import Floats
 #   hard, overconfident, ... [P, cells, trials]          ``ASKED``, in adaptive environments
 #   observed, settled, ... [1, cells, trials]            ``FeedbackSums`` at T, aim, and bound at the aim
 #                                                        (``docs/proofs.md``, M1), if feedback is imperfect
-Totals = Arrays
+Totals = Arrays  # of a source
+LearnerTotals = Arrays  # of one learner, by ``FIELD``
 SLICE = 2**21  # numbers of curves that are computed at a time, which bounds memory (16 MiB an array)
 
 
@@ -88,7 +89,7 @@ def _risk_bound(learner: PreparedLearner, t: Any, answered: Any, waiting: Any, a
     return bound + (0 if learner.feedback_model.reserve else waiting * (1 - aim))
 
 
-def split_by_learner(totals: Totals) -> list[Totals]:
+def split_by_learner(totals: Totals) -> list[LearnerTotals]:
     """Return a dict for each learner: its own and the shared arrays by ``FIELD``, and its name as ``learner``."""
     by_learner = {str(name): {"learner": np.asarray(name)} for name in totals["learners"]}
     for key, x in totals.items():

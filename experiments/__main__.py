@@ -6,15 +6,12 @@ result, not an error.
 
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags, fields_given
-from exaul.engine.checks import BadInput
-from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, PAPER_EXPERIMENTS
 
@@ -22,15 +19,13 @@ if TYPE_CHECKING:
     from experiments.worst_case import WorstCase
 
 
-def reproduce(
-    names: Sequence[str], paper: Paper, executor: Executor | None, impostors: bool = False, agreement: bool = False
-) -> int:
+def reproduce(names: Sequence[str], paper: Paper, impostors: bool = False, agreement: bool = False) -> int:
     """Run experiments, with their ``impostors``. Print their claims (in a pipe as CSV), or their ``agreement``."""
     from exaul.engine.logs.files import save
     from experiments.report import describe_agreement, describe_claims, has_failed, summary
     from experiments.run import run_experiments
 
-    table = run_experiments(paper, names, impostors, executor)
+    table = run_experiments(paper, names, impostors)
     if agreement:
         print(describe_agreement(table))
     elif sys.stdout.isatty():
@@ -41,12 +36,12 @@ def reproduce(
     return int(has_failed(table))
 
 
-def search(config: "WorstCase", executor: Executor | None) -> int:
+def search(config: "WorstCase") -> int:
     """Run the worst-case search and print its table."""
     from exaul.engine.logs.files import save
     from experiments.worst_case import run
 
-    save(run(config, executor), sys.stdout)
+    save(run(config), sys.stdout)
     return 0
 
 
@@ -61,7 +56,7 @@ def parser(argv: Sequence[str]) -> Parser:
     def command(name: str, text: str, config: type | None, action: Callable[..., Any]) -> None:
         sub = commands.add_parser(name, help=text, description=text)
         if config is not None:
-            add_flags(sub, (config, ClusterFlags))
+            add_flags(sub, (config,))
         sub.set_defaults(action=action, config=config)
 
     text = "the paper's experiments; at the end a table of what agrees with its figures and what differs"
@@ -83,14 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         flags = parser(argv).parse_args(argv)
-        config, cluster = (cls(**fields_given(cls, vars(flags))) for cls in (flags.config, ClusterFlags))
-        if cluster.flag and getattr(config, "redraw", None) is not None:
-            raise BadInput(f"{cluster.flag}: given, but redraw runs nothing")
-        try:
-            with cluster.workers() as (executor, _):
-                return flags.action(config, executor)
-        except (Mismatch, BatchFailed) as error:
-            return terminal.refuse("experiments", str(error), 1)
+        return flags.action(flags.config(**fields_given(flags.config, vars(flags))))
 
     return terminal.run_guarded("experiments", command)
 

@@ -1,21 +1,19 @@
 """Run experiments, or read the tables of an earlier report; then make figures and claims from the tables."""
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from exaul import Result, Sweep, run
+from exaul import Result, run
 from exaul.engine import folder as folders
 from exaul.engine import machine
 from exaul.engine.checks import BadInput, check_holds
-from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
@@ -23,7 +21,7 @@ from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import check_manifest, load_json, save_json
 from experiments import impostors
 from experiments.claims import Tables
-from experiments.experiment import ExperimentPart, Parts, join_tables
+from experiments.experiment import Parts, join_tables
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, OVER_TRACES, find_experiment
 from experiments.report import claims_table, page
@@ -34,49 +32,26 @@ TABLE_NAMES = "trials", "curves", "coverage", "asked", "advice"  # the last two 
 RECORD_KEYS = {"name": str, "records": int, "dropped": int, "error_rate": float}
 
 
-def result_of(future: Future[Any], name: str) -> Any:
-    """Return the result of a call on a worker; ``name`` names the call in errors.
-
-    Raises:
-        BadInput: the call raised it.
-        BatchFailed: the call failed for another reason.
-    """
-    try:
-        return future.result()
-    except Exception as error:
-        cause = cause_of(error)
-        if isinstance(cause, BadInput):
-            raise cause from error
-        raise BatchFailed(f"{name}: {describe_error(error)}") from error
-
-
 class Runner:
     """Runs experiments. A sweep that several experiments share is run once."""
 
-    def __init__(self, paper: Paper, executor: Executor | None = None, names: Sequence[str] = ()) -> None:
-        """Read the records. Sweeps run in the executor, or in this process if it is None.
-
-        Those of the experiments ``names`` are sent to the executor at once, so that none waits for an earlier one.
-        """
-        check_workers(executor)
-        self.paper, self.records, self.executor = paper, paper.load(), executor
+    def __init__(self, paper: Paper) -> None:
+        """Read the records."""
+        machine.use_compilation_cache()
+        self.paper, self.records = paper, paper.load()
         self.parts = cache(lambda name: find_experiment(name).parts(paper, self.records))
-        self.getters: dict[Any, Callable[[], Result]] = {}
-        self.futures: list[Future[Result]] = []
-        self.worker_state: dict[str, Any] = {}  # versions and device, which must be equal in all results
+        self.results: dict[Any, Result] = {}  # by sweep and digests of its records
         self.sources: dict[str, Records] = {}  # logs and profiles used, without sources derived from them
         self.seconds: dict[str, float] = {}
-        for name in names:
-            list(map(self._getter, self.parts(name)))
 
     @property
     def manifest(self) -> dict[str, Any]:
         """All that is needed to run this again, and the seconds of each experiment."""
-        sources = self.sources.values()
+        sources, result = self.sources.values(), next(iter(self.results.values()))
         return {
             "configuration": asdict(self.paper) | {"out": None, "redraw": None},
             "records": [x.describe() | {"error_rate": float(x.errors.mean())} for x in sources],
-            **self.worker_state,
+            **{key: result.manifest[key] for key in ("versions", "device")},  # as of all results
             "seconds": self.seconds,
         }
 
@@ -111,35 +86,14 @@ class Runner:
         return Table({"claim": held.index, "holds": held} | broken)
 
     def _results(self, name: str, parts: Parts) -> list[Result]:
-        """Return the results of the parts; raise Mismatch if workers differ in versions or devices."""
+        """Return the results of the parts; a sweep that ran already is not run again."""
         results: list[Result] = []
-        with cancel_on_error(self.futures):
-            calls = [self._getter(part) for part in parts]
-            for call in tqdm(calls, desc=name, unit=" sweeps", disable=None, leave=False):
-                results.append(call())
-                worker = {key: results[-1].manifest[key] for key in ("versions", "device")}
-                self.worker_state = self.worker_state or worker
-                if worker != self.worker_state:
-                    raise Mismatch(f"{name}: workers differ: {worker} and {self.worker_state}")
+        for part in tqdm(parts, desc=name, unit=" sweeps", disable=None, leave=False):
+            key = part.sweep, tuple(source.digest() for source in part.records)
+            if key not in self.results:
+                self.results[key] = run(*part)
+            results.append(self.results[key])
         return results
-
-    def _getter(self, part: ExperimentPart) -> Callable[[], Result]:
-        """Return a function that returns the sweep's result; without an executor its first call runs the sweep."""
-        key = part.sweep, tuple(source.digest() for source in part.records)
-        if key not in self.getters:
-            if self.executor is None:
-                self.getters[key] = cache(partial(run_sweep, *part))
-            else:
-                label = f"{part.sweep.environment} on {', '.join(source.name for source in part.records)}"
-                self.futures.append(self.executor.submit(run_sweep, *part))
-                self.getters[key] = partial(result_of, self.futures[-1], label)
-        return self.getters[key]
-
-
-def run_sweep(sweep: Sweep, records: Sequence[Records]) -> Result:
-    """Run a sweep, here or in a worker."""
-    machine.use_compilation_cache()
-    return run(sweep, records)
 
 
 class ReportReader:
@@ -187,20 +141,16 @@ def check_fields_used(paper: Paper, names: Sequence[str]) -> None:
         raise BadInput(f"alphas: {len(paper.alphas)} given; 3 are needed, except over traces (--data)")
 
 
-def run_experiments(
-    paper: Paper, names: Sequence[str], with_impostors: bool = False, executor: Executor | None = None
-) -> Table:
+def run_experiments(paper: Paper, names: Sequence[str], with_impostors: bool = False) -> Table:
     """Run experiments, and write their report if the configuration names a folder.
 
     Return the ``claims_table`` of all. Nothing is written if an error is raised.
 
     Raises:
         BadInput: a log or a folder is unusable.
-        Mismatch: the workers differ in versions or devices.
-        BatchFailed: a worker failed.
     """
     check_fields_used(paper, names)
-    runner = Runner(paper, executor, names) if paper.redraw is None else ReportReader(Path(paper.redraw))
+    runner = Runner(paper) if paper.redraw is None else ReportReader(Path(paper.redraw))
     claims: dict[str, Table] = {}
     derived: dict[str, Tables] = {}
     broken: dict[str, Table] = {}

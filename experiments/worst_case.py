@@ -7,7 +7,6 @@ search runs no fixed sweeps and claims nothing, so it is no ``Experiment``: it h
 """
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,6 @@ from exaul.engine import machine, registry
 from exaul.engine import run as sweeps
 from exaul.engine.checks import Configuration, check_count, check_known, setting
 from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
-from exaul.engine.executors import cancel_on_error, check_workers
 from exaul.engine.logs import files
 from exaul.engine.simulation.batch import simulate_pass
 from exaul.engine.simulation.prepare import PreparedSource, prepare_source
@@ -29,7 +27,6 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels import metrics
 from exaul.kernels.learners.learner import Fixed
 from exaul.kernels.metrics import Floats
-from experiments.run import result_of
 
 OBJECTIVES = ("risk", "regret")
 MINIMA = {"candidates": 5, "trials": 1, "steps": 1}  # differential evolution combines several candidates
@@ -153,20 +150,12 @@ def search(
     return to_values(optimum.x[:, None])[:, 0]
 
 
-def run(config: WorstCase, executor: Executor | None = None) -> files.Table:
+def run(config: WorstCase) -> files.Table:
     """Search for each learner. Return one row per learner and adversary, with default and tuned parameters.
 
-    With an executor, one search per learner runs in it.
-
     Raises:
-        BadInput: the game is invalid, or the workers are forked.
-        BatchFailed: a worker failed.
+        BadInput: the game is invalid.
     """
-    if executor is not None:
-        check_workers(executor)
-        sent = {name: executor.submit(run, replace(config, learners=(name,))) for name in config.learners}
-        with cancel_on_error(sent.values()):
-            return files.stack([result_of(future, name) for name, future in sent.items()])
     machine.use_compilation_cache()
     source = prepare_source(config.sweep())
     pool = source.adaptive_pool()

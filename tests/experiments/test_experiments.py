@@ -5,12 +5,9 @@ import html
 import json
 import re
 import shutil
-import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from functools import cache, partial
-from multiprocessing import get_context
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +17,11 @@ import pytest
 from exaul import Sweep, run
 from exaul.engine import manifest as manifests
 from exaul.engine import registry
-from exaul.engine.checks import BadInput
-from exaul.engine.executors import BatchFailed, Mismatch
 from exaul.engine.folder import lock, write_files
 from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels import guarantee
 from exaul.kernels.metrics import best_coverage, risk_coverage
-from experiments import advice, beyond, bounds, claims, feedback, impostors, simulations, worst_case
+from experiments import advice, beyond, bounds, claims, feedback, impostors, simulations
 from experiments import run as running
 from experiments.__main__ import main
 from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, RELATIONS
@@ -102,70 +97,19 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     assert {"fdr.png", "fdr.pdf", "answered.png", "answered-over-time.pdf"} < {p.name for p in report.rglob("*.p*")}
 
 
-def test_a_report_is_the_same_bits_when_run_again_by_two_workers_and_when_redrawn(report, tmp_path):
-    """That of the workers is without figures, which are made of the tables."""
+def test_a_report_is_the_same_bits_when_run_again_and_when_redrawn(report, tmp_path):
+    """That which is run again is without figures, which are made of the tables."""
     again, redrawn = tmp_path / "again", tmp_path / "redrawn"
     assert main(["stochastic-easy", "--redraw", str(report), "--out", str(redrawn)]) == 0
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor,
-        small_scale(HORIZON),
-    ):
+    with pytest.MonkeyPatch.context() as patch, small_scale(HORIZON):
         draw_nothing(patch)
-        run_experiments(Paper(out=str(again)), ["stochastic-easy"], executor=executor)
+        run_experiments(Paper(out=str(again)), ["stochastic-easy"])
     first, *others = map(files, (report, again, redrawn))
     drawn = {name for name in first if name.endswith((".png", ".pdf"))}
     for other, missing in zip(others, (drawn, set()), strict=True):
         assert other.keys() == first.keys() - missing
         assert {name for name in other if other[name] != first[name]} <= {"manifest.json", "index.html"}  # times
     assert others[1]["index.html"] == first["index.html"]
-
-
-def test_bad_input_of_a_worker_is_bad_input_and_what_waits_is_cancelled(monkeypatch):
-    """Without cancelling, the other sweeps would run for nothing; forked workers would hang."""
-    tried = []
-
-    def bad(sweep, records):
-        tried.append(sweep)
-        time.sleep(0.2)
-        raise BadInput("no")
-
-    monkeypatch.setattr(running, "run", bad)
-    with ThreadPoolExecutor(1) as executor:
-        runner = Runner(Paper(), executor)
-        with pytest.raises(BadInput, match=r"^no$"):
-            runner.tables("bounds")
-    assert len(tried) < len(runner.parts("bounds")) / 2
-    with ThreadPoolExecutor(1) as executor, pytest.raises(BadInput, match="tunables: "):
-        worst_case.run(worst_case.WorstCase(tunables=("memory=7",)), executor)
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as executor:
-        for start in (partial(Runner, Paper()), partial(worst_case.run, worst_case.WorstCase())):
-            with pytest.raises(BadInput, match=r"executor: its workers are forked"):
-                start(executor)
-
-
-def test_workers_with_other_versions_are_refused(small, monkeypatch):
-    real = running.run
-
-    def other(sweep, records):
-        result = real(sweep, records)
-        about = result.manifest["versions"] | {"jax": sweep.environment}
-        return replace(result, manifest=result.manifest | {"versions": about})
-
-    monkeypatch.setattr(running, "run", other)
-    runner = Runner(Paper())
-    runner.tables("stochastic-easy")
-    with pytest.raises(Mismatch, match="single-shift: workers differ"):
-        runner.tables("single-shift")
-
-
-def test_a_worker_that_fails_is_one_sentence_and_nothing_is_written(tmp_path):
-    paper = Paper(out=str(tmp_path / "out"))
-    with ThreadPoolExecutor(1) as executor, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "run", lambda *_: (_ for _ in ()).throw(MemoryError("no\nroom")))
-        with pytest.raises(BatchFailed, match=r"^stochastic on triviaqa-like: MemoryError: no\\nroom$"):
-            running.run_experiments(paper, ["stochastic-easy"], executor=executor)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "beyond" else n for n in NAMES])
@@ -225,9 +169,8 @@ def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
 
 @pytest.mark.slow
 def test_the_report_lists_the_impostors(small, tmp_path, monkeypatch, capsys):
-    """As those that workers run: the impostors' learners are of a module that the workers import."""
     monkeypatch.setattr("experiments.__main__.EXPERIMENTS", {"stochastic-hard": EXPERIMENTS["stochastic-hard"]})
-    out, again, elsewhere = (tmp_path / name for name in ("out", "again", "elsewhere"))
+    out, again = tmp_path / "out", tmp_path / "again"
     status = main(["impostors", "--out", str(out)])
     printed = capsys.readouterr().out
     assert "broken_by" in printed
@@ -238,10 +181,6 @@ def test_the_report_lists_the_impostors(small, tmp_path, monkeypatch, capsys):
     assert main(["impostors", "--redraw", str(out), "--out", str(again)]) == status
     assert capsys.readouterr().out == printed
     assert (again / "index.html").read_text() == page
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        run_experiments(Paper(out=str(elsewhere)), ["stochastic-hard"], with_impostors=True, executor=executor)
-    table = "stochastic-hard/impostors.csv"
-    assert (elsewhere / table).read_text() == (out / table).read_text()
 
 
 def test_an_impostor_takes_the_place_of_exaul_only():
@@ -508,7 +447,6 @@ def test_where_a_curve_settles():
         (["scores", "--logs", "a.csv", "b.csv", "--sources", "nq-like", "nq-like"], "logs: given together with"),
         (["scores", "--drop-missing"], "drop_missing: given without logs"),
         (["scores", "--grid", "logit", "--redraw", "x", "--out", "y"], "grid: given together with redraw"),
-        (["scores", "--ray", "auto", "--redraw", "x", "--out", "y"], "--ray auto: given, but redraw runs nothing"),
     ],
 )
 def test_bad_input_is_one_line(argv, words, tmp_path, monkeypatch, capsys):

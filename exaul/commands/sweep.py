@@ -2,14 +2,16 @@
 
 import sys
 from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import refuse, show, terminal_width
-from exaul.engine.checks import Configuration, check_count, check_known, check_not_negative, setting
-from exaul.engine.executors import BatchFailed, ClusterFlags, Mismatch
+from exaul.engine.checks import BadInput, Configuration, check_count, check_known, check_not_negative, setting
+from exaul.engine.executors import BatchFailed, Mismatch, on_dask, on_ray
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.progress import MODES
 from exaul.engine.results.text_table import format_table
@@ -24,9 +26,11 @@ class SummaryFlags(Configuration):
     theory: bool = setting(False, "also print R_T, regrets, bounds and Lemma 1")
 
 
-class SweepFlags(ClusterFlags, SummaryFlags):
+class SweepFlags(SummaryFlags):
     """How a sweep is run. Every field is a flag of ``exaul sweep``; none changes its results."""
 
+    ray: str | None = setting(None, "run on a Ray cluster: auto, or HOST:PORT", "ADDRESS")
+    dask: str | None = setting(None, "run on a Dask cluster: local, or the address of its scheduler", "ADDRESS")
     resume: str | None = setting(None, "continue the interrupted sweep in this folder", "DIR")
     save_every: float = setting(60.0, "seconds between saves of the state in --out", "SECONDS")
     batches: int | None = setting(
@@ -43,6 +47,19 @@ class SweepFlags(ClusterFlags, SummaryFlags):
         check_not_negative("save_every", self.save_every)
         check_known("progress", (self.progress,), MODES)
         check_count("batches", self.batches)
+        if self.ray is not None and self.dask is not None:
+            raise BadInput("ray: given together with dask; choose one of the two")
+
+    @property
+    def cluster(self) -> str:
+        """The flag that names the cluster, with its value; empty if none is named."""
+        return f"--dask {self.dask}" if self.dask else f"--ray {self.ray}" if self.ray else ""
+
+    def workers(self) -> AbstractContextManager[tuple[Executor | None, int]]:
+        """Return a context: the executor of the cluster, or None, and how many calls it runs at once."""
+        if self.dask is not None:
+            return on_dask(self.dask)
+        return nullcontext((None, 0)) if self.ray is None else on_ray(self.ray)
 
 
 class Merge(SummaryFlags):
@@ -76,7 +93,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     machine.use_compilation_cache()
     path = flags.resume
     prepared = (
-        run.prepare_sweep(config, hashed=bool(flags.flag))
+        run.prepare_sweep(config, hashed=bool(flags.cluster))
         if path is None
         else run.prepare_resumed(path, fields, flags.trust)
     )
@@ -95,8 +112,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         try:
             result = run.run_prepared(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
-            cluster = f" {flags.flag}" if flags.flag and (config.out or path) else ""
-            return refuse("exaul", f"{error}{cluster}", 1)
+            return refuse("exaul", f"{error} {flags.cluster if config.out or path else ''}".rstrip(), 1)
     return print_report(result, flags.theory)
 
 

@@ -3,10 +3,10 @@
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
-from exaul.engine.checks import BadInput, Configuration, check_holds, check_installed, join_lines, setting
+from exaul.engine.checks import BadInput, check_holds, check_installed, join_lines
 
 LOCAL_ADDRESSES = "auto", "local"  # addresses that mean the cluster running here, or a new one on this machine
 TIMEOUT = 10  # seconds for a connection (chosen)
@@ -21,7 +21,7 @@ class BatchFailed(RuntimeError):
     """A call that was sent to a worker failed; the message names it and, if possible, how to continue."""
 
 
-def check_workers(executor: Executor | None) -> None:
+def check_workers(executor: Executor) -> None:
     """Raise BadInput if an executor forks its workers from this process."""
     # private, but the only place where ProcessPoolExecutor keeps its start method
     context = getattr(executor, "_mp_context", None)
@@ -54,29 +54,6 @@ def describe_error(error: Exception) -> str:
     return join_lines(f"{type(error).__name__}: {error}")
 
 
-class ClusterFlags(Configuration):
-    """The cluster that runs a sweep, if any. Every field is a flag; BadInput if two clusters are named."""
-
-    ray: str | None = setting(None, "run on a Ray cluster: auto, or HOST:PORT", "ADDRESS")
-    dask: str | None = setting(None, "run on a Dask cluster: local, or the address of its scheduler", "ADDRESS")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.ray is not None and self.dask is not None:
-            raise BadInput("ray: given together with dask; choose one of the two")
-
-    @property
-    def flag(self) -> str:
-        """The flag that names the cluster, with its value; empty if none is named."""
-        return f"--dask {self.dask}" if self.dask else f"--ray {self.ray}" if self.ray else ""
-
-    def workers(self) -> AbstractContextManager[tuple[Executor | None, int]]:
-        """Return a context: an executor, or None, and how many calls it runs at once; BadInput if out of reach."""
-        if self.dask is not None:
-            return _on_dask(self.dask)
-        return nullcontext((None, 0)) if self.ray is None else _on_ray(self.ray)
-
-
 class _Ray(Executor):
     """An executor of Ray tasks."""
 
@@ -94,7 +71,8 @@ class _Ray(Executor):
 
 
 @contextmanager
-def _on_ray(address: str) -> Iterator[tuple[Executor, int]]:
+def on_ray(address: str) -> Iterator[tuple[Executor, int]]:
+    """Return a context: an executor, and how many calls it runs at once. ``BadInput``: it is out of reach."""
     check_installed(("ray",), f"run: uv run --extra ray exaul sweep --ray {address}")
     import ray
 
@@ -127,7 +105,8 @@ def _check_reachable(address: str) -> None:
 
 
 @contextmanager
-def _on_dask(address: str) -> Iterator[tuple[Executor, int]]:
+def on_dask(address: str) -> Iterator[tuple[Executor, int]]:
+    """Return a context, as ``on_ray`` does."""
     check_installed(("distributed", "dask"), f"run: uv run --extra dask exaul sweep --dask {address}")
     import dask
     from distributed import Client

@@ -172,7 +172,8 @@ def run_prepared(
 ) -> Result:
     """Run the missing batches of a prepared sweep, and write its folder; arguments and errors as in ``run``."""
     sweep, sources, manifest = prepared.sweep, prepared.sources, prepared.manifest
-    check_workers(executor)
+    if executor is not None:
+        check_workers(executor)
     check_count("batches", batches)
     check_known("progress", (progress,), MODES)
     trials, tables = sweep.trial_numbers, []

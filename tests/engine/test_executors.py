@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,6 @@ from exaul.commands.main import main
 from exaul.engine import run as sweeps
 from exaul.engine.executors import BatchFailed, Mismatch
 from exaul.engine.simulation import batch
-from experiments.run import result_of
 from tests.processes import refusal_of
 
 SMALL = {"learners": ("exaul", "aci-rank"), "trials": 10, "horizon": 1500, "arms": 50, "checkpoints": 5}
@@ -234,17 +234,17 @@ def test_a_ray_node_that_goes_in_the_middle(tmp_path):
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    from exaul.engine.executors import ClusterFlags as Named
+    from exaul.engine.executors import describe_error, on_ray
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     ray.init(address=cluster.address, log_to_driver=False)
     try:
         out = tmp_path / "out"
-        with Named(ray=cluster.address).workers() as (executor, workers):
+        with on_ray(cluster.address) as (executor, workers):
             assert workers == 2
-            with pytest.raises(BatchFailed, match=r"^a call: ValueError: invalid literal[^\\]*$"):
-                result_of(executor.submit(int, "x"), "a call")
+            described = describe_error(executor.submit(int, "x").exception())
+            assert re.fullmatch(r"ValueError: invalid literal[^\\]*", described)
             watched = Watched(executor, lambda: len(nodes) > 1 and cluster.remove_node(nodes.pop(), False))
             compare(run(Sweep(**LONG, out=str(out)), executor=watched, batches=6), run(Sweep(**LONG)))
         assert len(nodes) == 1

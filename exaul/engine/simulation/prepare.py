@@ -151,12 +151,14 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
         nobody_has = all(np.isnan(getattr(x.cells, scale)).all() for x in ready)
         if nobody_has and getattr(sweep, rate) not in (None, (), (1.0,)):
             raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
-    tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
+    tunable_texts, values = dict(text.split("=", 1) for text in sweep.tunables), np.empty(0)
+    if tunable_texts or isinstance(environment, Adaptive):
+        values = read_tunables(sweep.environment, environment, tunable_texts)
     source = PreparedSource(
         sweep=sweep,
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
-        tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
+        tunable_values=values,
         learners=tuple(ready),
         horizon=horizon,
         checkpoints=checkpoints,

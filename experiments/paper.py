@@ -1,14 +1,12 @@
 """Configuration of the paper's experiments: flags, records and scale."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from exaul import Sweep
 from exaul.engine.checks import BadInput, check_known, setting
 from exaul.engine.logs import profiles
 from exaul.engine.logs.log import Layout, Records, load_log, with_distinct_names
-from exaul.engine.manifest import round_trip_json
 from exaul.kernels.game import GRIDS
 
 EasyAndHard = tuple[Records, Records]  # easy, hard
@@ -26,9 +24,6 @@ class Paper(Layout):
     """
 
     out: str | None = setting(None, "folder for tables, figures and the report; absent or empty", "DIR")
-    redraw: str | None = setting(
-        None, "folder of an earlier report: draw it again from its tables, run nothing", "DIR"
-    )
     logs: tuple[str, ...] = setting(
         (), "an easy log and a hard one, as for '{exaul} sweep --logs' (default: two built-in profiles)", "PATH"
     )
@@ -61,11 +56,7 @@ class Paper(Layout):
         check_known("grid", () if self.grid is None else (self.grid,), GRIDS)
         for alpha in self.alphas:
             self.sweep(alphas=alpha, learners=self.learners, sources=self.sources)  # which checks them
-        if self.redraw is not None and self.out is None:
-            raise BadInput("redraw: given without out; the new figures need a folder")
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        if self.redraw is not None and (unused := set(changed) - {"redraw", "out"}):
-            raise BadInput(f"{min(unused)}: given together with redraw, which runs nothing")
         if self.logs and "sources" in changed:
             raise BadInput("logs: given together with sources; choose one of the two")
         for name in (f.name for f in fields(Layout) if f.name in changed and not self.logs):
@@ -86,12 +77,11 @@ class Paper(Layout):
         records = load_log(self.logs[HARD], replace(self, score=self.other_score))
         return records._replace(name=f"{records.name} ({self.other_score})")
 
+    @property
+    def has_default_records(self) -> bool:
+        """Whether all but the folder of the report has its default."""
+        return replace(self, out=None) == Paper()
+
     def sweep(self, **fields: Any) -> Sweep:
         """Return a sweep with the grid; tests, which need smaller sweeps, replace this method."""
         return Sweep(**{"horizon": HORIZON, "trials": 100, "grid": self.grid or "uniform", **fields})
-
-
-def has_default_records(configuration: Mapping[str, Any]) -> bool:
-    """Return whether the configuration in a manifest is the default one."""
-    # As JSON, since tuples are lists in a manifest that was read.
-    return round_trip_json(configuration) == round_trip_json(asdict(Paper()))

@@ -12,7 +12,6 @@ from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.results.figures import DPI
 from exaul.engine.results.text_table import format_table
 from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION
-from experiments.paper import has_default_records
 from experiments.registry import EXPERIMENTS, find_experiment
 
 KINDS = CLAIM, CHECK, REGRESSION
@@ -28,16 +27,14 @@ figcaption, .small { color: #555; font-size: .85em; }
 """
 
 
-def claims_table(
-    claims: Mapping[str, Table], broken: Mapping[str, Table], configuration: Mapping[str, Any]
-) -> Table:
+def claims_table(claims: Mapping[str, Table], broken: Mapping[str, Table], is_default: bool) -> Table:
     """Return one row per claim, check and regression limit.
 
     Its columns are ``experiment, kind, claim, holds, measured, expected, quote``, with impostors ``broken_by``, and
     ``why``. ``holds`` is true, false, or ``default records``, which are needed to tell: a regression limit says
-    nothing about others.
+    nothing about others, whose ``is_default`` is false.
     """
-    rows, is_default = [], has_default_records(configuration)
+    rows = []
     for name, experiment_claims in claims.items():
         for number, claim in enumerate(experiment_claims.itertuples()):
             is_judged = is_default or claim.kind != REGRESSION

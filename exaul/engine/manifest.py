@@ -88,7 +88,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = load_json(path)
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")
-    check_manifest(path, manifest, MANIFEST_TYPES, Sweep)
+    _check_manifest(path, manifest)
     count = len(manifest["sources"])
     if count == 0 or (count > 1 and not is_over_traces(manifest)):
         raise BadInput(f"{path}: sources has {count} entries; only sweeps over traces have several")
@@ -112,21 +112,19 @@ def read_finished(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def check_manifest(
-    path: Path, manifest: Mapping[str, Any], types: Mapping[str, tuple[type, ...]], configuration: type
-) -> None:
-    """Raise BadInput unless a manifest has fields of these types, and its configuration those of the dataclass."""
+def _check_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise BadInput unless a manifest has fields of the types of this version, and its configuration too."""
     saved, saved_versions = manifest.get("configuration"), manifest.get("versions")
     writer = saved_versions.get("exaul") if isinstance(saved_versions, dict) else None
     release = "another release of exaul" if writer is None else f"exaul {writer}"
     hint = f"{release} wrote the folder and reads it"
-    names = {f.name for f in fields(configuration)}
+    names = {f.name for f in fields(Sweep)}
     for name in sorted(names ^ saved.keys()) if isinstance(saved, dict) else ():
         problem = "is missing" if name in names else "is unknown"
         raise BadInput(f"{path}: configuration: {quote(name)} {problem}; {hint}")
-    _check_types(str(path), manifest, types, "" if writer in (None, RELEASE) else f"; {hint}")
+    _check_types(str(path), manifest, MANIFEST_TYPES, "" if writer in (None, RELEASE) else f"; {hint}")
     try:
-        configuration(**manifest["configuration"])
+        Sweep(**manifest["configuration"])
     except BadInput as error:
         raise BadInput(f"{path}: configuration: {error}") from error
 

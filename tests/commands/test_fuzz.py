@@ -10,7 +10,7 @@ import re
 import shutil
 import warnings
 from contextlib import suppress
-from functools import cache, reduce
+from functools import reduce
 from importlib import import_module
 from itertools import cycle, pairwise
 from operator import getitem
@@ -28,11 +28,8 @@ from exaul.commands.main import COMMAND_MODULES, main
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.manifest import first_difference, identity
 from exaul.engine.simulation import batch
-from experiments import run as running
-from experiments.__main__ import main as experiments
 from tests.commands.boundaries.helpers import SMALL, interrupted
 from tests.conftest import draw_few_figures
-from tests.games import small_scale
 
 FUZZED = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
@@ -99,8 +96,6 @@ def place(tmp_path_factory):
     Path("out").rename("stopped")
     interrupted("--logs", "log.csv", "--each", "model")
     Path("out").rename("traces")
-    with mock.patch("experiments.simulations.figures.draw", return_value={}), small_scale(300):
-        assert experiments(["stochastic-easy", "--out", "report"]) in (0, 1)
     yield home
     os.chdir(before)
 
@@ -110,20 +105,20 @@ def seen(folder):
     return {p: None if p.is_symlink() or p.is_dir() else p.read_bytes() for p in folder.rglob("*")}
 
 
-def ends(argv, capsys, program=main):
+def ends(argv, capsys):
     """How a command ends: quietly, in one line, or where it would simulate; the status."""
     capsys.readouterr()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            status = program(argv)
+            status = main(argv)
         except AcceptedError:
             return None
     out, err = capsys.readouterr()
     assert status in (0, 1, 2), argv
     if status == 2:
         err = re.sub(r"\A(trace \d+ of \d+: .*\n)+", "", err)  # a sweep that has begun says where it is
-        assert err.startswith("exaul: " if program is main else "experiments: "), argv
+        assert err.startswith("exaul: "), argv
         assert err.count("\n") == 1, argv
         assert err.rstrip("\n").isprintable(), argv
         assert out == "" or argv[0] == "inspect", argv
@@ -168,7 +163,6 @@ USES = {  # of a folder, by what it has; three, so that each takes its turn at e
     "stopped": (RESUME, ["rerun", "out"], ["merge", "out"]),
     "traces": (RESUME, ["rerun", "out", "--out", "new"], RESUME),
     "shard": (["merge", "out"], RESUME, ["merge", "out"]),
-    "report": (["stochastic-easy", "--redraw", "out", "--out", "new"],),
 }
 
 
@@ -181,7 +175,7 @@ def test_each_value_of_a_manifest(kind, place, capsys, tmp_path):
     os.chdir(tmp_path)
     shutil.copytree(place / kind, "out")
     shutil.copy(place / "log.csv", ".")
-    hostile, uses, tables = cycle(HOSTILE), cycle(USES[kind]), cache(running.read_tables)
+    hostile, uses = cycle(HOSTILE), cycle(USES[kind])
     path, is_stopped = Path("out/manifest.json"), kind == "stopped"
     text, before = path.read_text(), seen(tmp_path)
     stopped = json.loads((place / "stopped" / "manifest.json").read_text())
@@ -202,12 +196,8 @@ def test_each_value_of_a_manifest(kind, place, capsys, tmp_path):
                 del holder[key]
             path.write_text(json.dumps(about))
             argv = next(uses)
-            with (
-                mock.patch.object(batch, "make_chunks", accept),
-                mock.patch("experiments.simulations.figures.draw", return_value={}),
-                mock.patch.object(running, "read_tables", tables),
-            ):
-                status = ends(argv, capsys, experiments if kind == "report" else main)
+            with mock.patch.object(batch, "make_chunks", accept):
+                status = ends(argv, capsys)
             if is_stopped and status != 2:
                 assert not is_typed or type(value) in types or value is GONE, (*above, key, value, argv)
                 changed = argv == RESUME and first_difference(whole, identity(about), "", "")

@@ -2,11 +2,9 @@
 
 import csv
 import html
-import json
 import re
-import shutil
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from exaul import Sweep, run
 from exaul.engine import manifest as manifests
 from exaul.engine import registry
 from exaul.engine.folder import lock, write_files
+from exaul.engine.logs.files import load
 from exaul.engine.simulation.prepare import prepare_source
 from exaul.kernels import guarantee
 from exaul.kernels.metrics import best_coverage, risk_coverage
@@ -27,10 +26,10 @@ from experiments.__main__ import main
 from experiments.claims import CHECK, CLAIM, LEMMA, REGRESSION, RELATIONS
 from experiments.experiment import mixed_coverage
 from experiments.impostors import IMPOSTORS
-from experiments.paper import HORIZON, Paper, has_default_records
+from experiments.paper import HORIZON, Paper
 from experiments.registry import EXPERIMENTS
 from experiments.report import claims_table, has_failed, summary
-from experiments.run import Runner, find_experiment, read_tables, run_experiments
+from experiments.run import Runner, find_experiment, run_experiments
 from experiments.simulations import change_in_segment, growth
 from tests.games import small_scale
 from tests.processes import refusal_of
@@ -56,11 +55,6 @@ def small():
     """Three trials of 512 rounds."""
     with small_scale(512):
         yield
-
-
-def draw_nothing(patch):
-    """Make reports of tables alone: figures take the longest to draw."""
-    patch.setattr(running, "find_experiment", lambda name: find_experiment(name)._replace(figures=lambda _: {}))
 
 
 @pytest.fixture(scope="module")
@@ -97,19 +91,12 @@ def test_a_report_is_one_page_with_every_figure_and_claim(report, capsys):
     assert {"fdr.png", "fdr.pdf", "answered.png", "answered-over-time.pdf"} < {p.name for p in report.rglob("*.p*")}
 
 
-def test_a_report_is_the_same_bits_when_run_again_and_when_redrawn(report, tmp_path):
-    """That which is run again is without figures, which are made of the tables."""
-    again, redrawn = tmp_path / "again", tmp_path / "redrawn"
-    assert main(["stochastic-easy", "--redraw", str(report), "--out", str(redrawn)]) == 0
-    with pytest.MonkeyPatch.context() as patch, small_scale(HORIZON):
-        draw_nothing(patch)
-        run_experiments(Paper(out=str(again)), ["stochastic-easy"])
-    first, *others = map(files, (report, again, redrawn))
-    drawn = {name for name in first if name.endswith((".png", ".pdf"))}
-    for other, missing in zip(others, (drawn, set()), strict=True):
-        assert other.keys() == first.keys() - missing
-        assert {name for name in other if other[name] != first[name]} <= {"manifest.json", "index.html"}  # times
-    assert others[1]["index.html"] == first["index.html"]
+def test_a_report_is_the_same_bits_when_run_again(report, tmp_path):
+    with small_scale(HORIZON):
+        run_experiments(Paper(out=str(tmp_path / "again")), ["stochastic-easy"])
+    first, again = files(report), files(tmp_path / "again")
+    assert again.keys() == first.keys()
+    assert {name for name in again if again[name] != first[name]} <= {"manifest.json", "index.html"}  # times
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "beyond" else n for n in NAMES])
@@ -124,8 +111,7 @@ def test_every_experiment_runs_and_its_claims_can_fail(name, small, runner, tmp_
     monkeypatch.setattr(bounds, "ARMS", (10, 1_000))
     tables = runner.tables(name)
     write_files(tmp_path, tables, {})
-    saved = read_tables(tmp_path)
-    assert saved.keys() == tables.keys()
+    saved = {name: load(tmp_path / f"{name}.csv") for name in tables}
     for table in tables:
         pd.testing.assert_frame_equal(tables[table], saved[table], check_exact=True, check_dtype=False)
     experiment = find_experiment(name)
@@ -170,17 +156,13 @@ def test_every_impostor_breaks_a_claim_and_every_claim_is_broken_by_one(name):
 @pytest.mark.slow
 def test_the_report_lists_the_impostors(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("experiments.__main__.EXPERIMENTS", {"stochastic-hard": EXPERIMENTS["stochastic-hard"]})
-    out, again = tmp_path / "out", tmp_path / "again"
-    status = main(["impostors", "--out", str(out)])
+    main(["impostors", "--out", str(tmp_path / "out")])
     printed = capsys.readouterr().out
     assert "broken_by" in printed
     assert "always answers" in printed
-    page = (out / "index.html").read_text()
+    page = (tmp_path / "out" / "index.html").read_text()
     assert "<h2>Impostors</h2>" in page
     assert "never answers" in page
-    assert main(["impostors", "--redraw", str(out), "--out", str(again)]) == status
-    assert capsys.readouterr().out == printed
-    assert (again / "index.html").read_text() == page
 
 
 def test_an_impostor_takes_the_place_of_exaul_only():
@@ -342,30 +324,27 @@ def test_both_directions_of_logs_of_one_name_are_run(small, in_folder):
 
 def test_a_broken_regression_limit_fails_the_run_and_is_no_claim():
     """A claim that does not hold is a result, and other records say nothing about a limit."""
-    default, other = ({**asdict(x), "alphas": list(x.alphas)} for x in (Paper(), Paper(alphas=(0.1, 0.2, 0.3))))
-    assert has_default_records(default)
-    assert not has_default_records(other)
+    assert Paper(out="out").has_default_records
+    assert not Paper(alphas=(0.1, 0.2, 0.3)).has_default_records
     row = {"claim": "a", "holds": False, "measured": 2.0, "relation": "<=", "limit": 1.0, "quote": "", "why": ""}
     for holds in (0, 1):
         rows = [row | {"kind": CLAIM}, row | {"kind": CHECK}, row | {"kind": REGRESSION, "holds": holds == 1}]
-        table, elsewhere = (claims_table({"some": pd.DataFrame(rows)}, {}, x) for x in (default, other))
+        table, elsewhere = (claims_table({"some": pd.DataFrame(rows)}, {}, x) for x in (True, False))
         assert summary(table) == f"0 of 1 claims hold, 0 of 1 checks hold, {holds} of 1 regression limits hold"
         assert summary(elsewhere) == "0 of 1 claims hold, 0 of 1 checks hold"
         assert has_failed(table) == (holds == 0)
         assert not has_failed(elsewhere)
         assert list(elsewhere["holds"]) == ["false", "false", "default records"]
     lemma = pd.DataFrame([row | {"kind": CHECK, "claim": LEMMA}])
-    assert has_failed(claims_table({"some": lemma}, {}, other))
+    assert has_failed(claims_table({"some": lemma}, {}, False))
 
 
-def test_what_agrees_with_the_paper_is_one_table_and_a_broken_regression_limit_has_status_1(
-    report, tmp_path, monkeypatch, capsys
-):
-    draw_nothing(monkeypatch)
+def test_what_agrees_with_the_paper_is_one_table_and_a_broken_regression_limit_has_status_1(monkeypatch, capsys):
     (sentence, claim), *_ = claims.ABSTAINS_AS_EW.items()
     monkeypatch.setitem(simulations.BOTH_CLAIMS, sentence, claim._replace(limit=-1.0))
     monkeypatch.setattr("experiments.__main__.PAPER_EXPERIMENTS", ("stochastic-easy",))
-    assert main(["paper", "--redraw", str(report), "--out", str(tmp_path / "again")]) == 1
+    with small_scale(HORIZON):
+        assert main(["paper"]) == 1
     printed, err = capsys.readouterr()
     assert "0 of 1 regression limits hold" in err
     table, differs = printed.split("\n\nWhat differs:\n")
@@ -375,7 +354,8 @@ def test_what_agrees_with_the_paper_is_one_table_and_a_broken_regression_limit_h
     assert differs.startswith("stochastic-easy: exaul answers nearly as often as the best threshold")
     assert differs.strip().endswith(", not >= 0.9")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["stochastic-easy", "--redraw", str(report), "--out", str(tmp_path / "shown")]) == 1
+    with small_scale(HORIZON):
+        assert main(["stochastic-easy"]) == 1
     assert "stochastic-easy: regression limit fails: exaul abstains as often as ew" in capsys.readouterr().out
 
 
@@ -434,11 +414,9 @@ def test_where_a_curve_settles():
         (["scores", "--other-score", "x"], "other_score: given without logs"),
         (["all", "--sources", "nq-like"], "sources: 1 given; 2 are needed"),
         (["all", "--sources", "nq-like", "none"], "sources: 'none' is unknown"),
-        (["impostors", "--redraw", "nowhere", "--out", "new"], "redraw: nowhere holds no report"),
         (["scores", "--alphas", "0.1", "2", "0.1"], "alphas: 2.0 found"),
         (["lambda", "--grid", "none"], "grid: 'none' is unknown"),
         (["regret", "--logs", "a.csv", "b.csv"], "a.csv: no such file"),
-        (["bounds", "--redraw", "nowhere"], "redraw: given without out"),
         (["beyond", "--data", "nowhere", "--out", "new"], "nowhere: no such file"),
         (["stochastic-easy", "--data", "nowhere"], "data: given, but not used by stochastic-easy"),
         (["scores", "--learners", "zzz:x"], "learners: given, but not used by scores"),
@@ -446,7 +424,6 @@ def test_where_a_curve_settles():
         (["beyond", "--data", "x", "--logs", "a.csv", "b.csv"], "logs: given, but not used by beyond"),
         (["scores", "--logs", "a.csv", "b.csv", "--sources", "nq-like", "nq-like"], "logs: given together with"),
         (["scores", "--drop-missing"], "drop_missing: given without logs"),
-        (["scores", "--grid", "logit", "--redraw", "x", "--out", "y"], "grid: given together with redraw"),
     ],
 )
 def test_bad_input_is_one_line(argv, words, tmp_path, monkeypatch, capsys):
@@ -455,34 +432,18 @@ def test_bad_input_is_one_line(argv, words, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        ("regret", {}, "no such file"),
-        ("stochastic-easy", {"configuration": []}, "configuration is []; it must be an object"),
-        ("stochastic-easy", {"configuration": {"alphas": 3}}, "configuration: 'correct' is missing"),
-        ("stochastic-easy", {"records": [{"name": "x"}]}, "records: {'name': 'x'} found; it must be an object"),
-        ("stochastic-easy", {"seconds": {}}, "seconds of stochastic-easy: None found; it must be a number"),
-    ],
-)
-def test_an_earlier_report_is_checked(name, changes, words, report, tmp_path, capsys):
-    copy = shutil.copytree(report, tmp_path / "copy")
-    manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps(manifest | changes))
-    assert words in refusal_of([name, "--redraw", str(copy), "--out", str(tmp_path / "new")], capsys, main)
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_folder_of_a_killed_report_can_be_used_again(report, monkeypatch, tmp_path, capsys):
     """Unless another process has locked it, as one that still writes."""
-    draw_nothing(monkeypatch)
+    without_figures = find_experiment("stochastic-easy")._replace(figures=lambda _: {})
+    monkeypatch.setattr(running, "find_experiment", lambda _: without_figures)
     out = tmp_path / "out"
     (out / ".exaul-results" / "stochastic-easy").mkdir(parents=True)
-    argv = ["stochastic-easy", "--redraw", str(report), "--out", str(out)]
-    with lock(out):
-        assert main(argv) == 2
-    assert "is in use by another process" in capsys.readouterr().err
-    assert main(argv) == 0
+    argv = ["stochastic-easy", "--out", str(out)]
+    with small_scale(HORIZON):
+        with lock(out):
+            assert main(argv) == 2
+        assert "is in use by another process" in capsys.readouterr().err
+        assert main(argv) == 0
     assert files(out).keys() == {name for name in files(report) if not name.endswith((".png", ".pdf"))}
 
 

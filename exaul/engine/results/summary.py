@@ -131,8 +131,8 @@ def summarize(
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
-        most = "the most that a threshold can answer of these records with an FDR of at most alpha"
-        legend.append(f"{most}: {texts}")
+        sentence = "the most that a threshold can answer of these records with an FDR of at most alpha"
+        legend.append(f"{sentence}: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])

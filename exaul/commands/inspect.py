@@ -214,6 +214,8 @@ def _compare(config: Inspect, title: str) -> None:
     start = shared_start([line[title] for line in lines]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
     shortened = [lines[n] | {title: lines[n][title].removeprefix(start)} for n in order]
+    for line in shortened if not with_numbers else ():  # no log has a defect
+        del line["defects"]
     show(
         "\n".join([*heads, format_table(shortened, terminal_width(), names=2)]),
         "\n".join([*meanings, *with_numbers]),

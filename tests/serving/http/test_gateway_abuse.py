@@ -241,7 +241,9 @@ def test_a_token_chooses_the_key(town, gate, monkeypatch):
         assert [status for status, *_ in decided.values()] == [403, 403, 200]
         assert "key: 'billing' found; the token is for 'b'" in decided["billing"][2]
         assert client.service.all_keys() == ["billing", "billing/fallback", "b"]
-    with gate(tokens="env:TOKENS") as client:  # of one key, whose answers this token could not rate
+    with gate(
+        learner="aci-rank", tokens="env:TOKENS"
+    ) as client:  # of one key, whose answers this token could not rate
         assert client.refusal(**billing) == (400, "key")
 
 

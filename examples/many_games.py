@@ -8,6 +8,7 @@ import exaul
 from examples.one_game import ALPHA, ARMS, HORIZON, make_records
 
 SEEDS, SCALES = 20, np.array([0.5, 1.0, 2.0, 4.0])
+DASHES = "-", "--", "-.", (0, (3, 1, 1, 1, 1, 1))
 
 
 def compute_regrets() -> tuple[np.ndarray, list[float]]:
@@ -35,8 +36,8 @@ def main(path: str = "regret.png") -> None:
         regrets, bounds = compute_regrets()
     figure = Figure(figsize=(5, 3.4), layout="constrained")
     axes = figure.subplots()
-    for scale, regret, bound in zip(SCALES, regrets.mean(axis=1), bounds, strict=True):
-        (line,) = axes.plot(regret, label=f"{scale:g} times the paper's eta")
+    for scale, regret, bound, dashes in zip(SCALES, regrets.mean(axis=1), bounds, DASHES, strict=True):
+        (line,) = axes.plot(regret, ls=dashes, label=f"{scale:g} times the paper's eta")
         axes.axhline(bound, ls=":", color=line.get_color())
         print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON:,} rounds, at most {bound:.0f} in the mean")
     axes.set(xlabel="round $t$", ylabel=f"mean regret over {SEEDS} seeds", xlim=(0, HORIZON), ylim=(0, None))

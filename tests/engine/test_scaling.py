@@ -100,3 +100,7 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
     assert {"2", "20"} < {x.get_text() for x in axes.get_yticklabels(minor=True)}
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "symlog", (1, 33))
+    wide = Table([row | {"horizon": T, "regret": T / 2.0, "mean_bound": T} for T in (4, 4000)])
+    figure = figures.against(wide, "horizon", "regret", ["alpha"], "mean_bound")
+    figure.draw_without_rendering()
+    assert [x.get_text() for x in figure.axes[0].get_yticklabels()][1:4] == ["10", "100", "1,000"]

@@ -50,7 +50,7 @@ _STYLES = (
 )
 _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a learner's rates
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":", "fillstyle": "none"}
+BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 _COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
 PANELS = 18  # most panels in a figure; of more groups, some are drawn
@@ -135,11 +135,12 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
                 axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
-                hollow = dict[str, Any](linestyle="", markersize=6, markerfacecolor="none", clip_on=False)
+                hollow = dict[str, Any](linestyle="", markersize=6, clip_on=False)
+                hollow |= {} if ", " in name else {"markerfacecolor": "none"}  # rates differ in what is filled
                 axes.plot(fdr, answered, label=plain(name), **style | hollow)
                 dots[plain(name)] = fdr, answered
                 if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:
-                    axes.plot(fdr, answered, "ok", **hollow | {"markersize": 12, "markeredgewidth": 0.8})
+                    axes.plot(fdr, answered, "ok", **hollow | {"markersize": 12, "markerfacecolor": "none"})
                     ring = " The ring marks the advised learner."
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
@@ -157,6 +158,7 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
     places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
     scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
     occupied = [Bbox([dot, dot]).padded(6 * scale) for dot in places.values()]
+    occupied += [line.get_window_extent().padded(scale) for line in axes.lines if line.get_label() == "target"]
     for name in sorted(dots, key=lambda name: dots[name][1]):
         width, boxes = 3.5 * len(name) + 3, dict[tuple[int, int], Bbox]()
         for right, up in near:
@@ -174,7 +176,7 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
 def in_percent(*axes: Axis) -> None:
     """Label axes of shares in percent."""
     for axis in axes:
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
 
 
@@ -323,7 +325,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         _at_values(axes, rows[swept], swept == "alpha")
     for axes, _ in panels:
         if column == "regret":
-            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5] if largest < 100 * max(lowest, 1) else [])
+            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5] if largest < 100 * max(lowest, 1) else None)
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         else:

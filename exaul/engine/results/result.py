@@ -72,7 +72,8 @@ class Result:
         tabled |= {name: table for name, table in optional.items() if table is not None and not table.empty}
         # drawing each trace takes longer than most sweeps over it, and few of so many figures are looked at
         drawn = {"traces": self.traces} if self.traces is not None else tabled
-        folder.write_files(path, tabled, draw(drawn, self._segments, self.sweep.delta))
+        folder.write_files(path, tabled, {})  # first: they stay if a figure fails
+        folder.write_files(path, {}, draw(drawn, self._segments, self.sweep.delta))
 
     @cached_property
     def advice(self) -> Table:

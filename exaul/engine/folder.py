@@ -4,7 +4,7 @@
     batches/0-0000000-0000099.npz   a finished batch: number of the source, first and last trial
     batches/now-0-0000000-0000099.npz   the state of a batch at its last save
     curves.csv                      the curves of the finished batches of one source
-    trials.csv, ...                 the results, written at the end; then ``batches`` is removed, unless of a shard
+    trials.csv, ...                 the results, tables first; then ``batches`` is removed, unless of a shard
 
 Files are written under names that begin with ``.exaul-``, in the same folder, hence on the same file system, and
 renamed, so that none is ever half written. The operating system's lock on the folder ends with the process.
@@ -159,8 +159,10 @@ class SweepFolder:
                 write_table(self.path / "curves.csv", curves)
         self.saved_at = time.monotonic()
 
-    def save_results(self, fill: Callable[[Path], object], manifest: Mapping[str, Any], keep_batches: bool) -> None:
-        """Write the results, then the final manifest, and remove the batches, unless ``keep_batches``.
+    def save_results(
+        self, fills: Sequence[Callable[[Path], object]], manifest: Mapping[str, Any], keep_batches: bool
+    ) -> None:
+        """Write the results, one part after the other, then the final manifest; remove the batches if not kept.
 
         A kill in between can be resumed.
         """
@@ -168,8 +170,9 @@ class SweepFolder:
             return
         for path in (*self.path.glob(f"{PARTIAL_PREFIX}*"), *self.path.glob(f"batches/{PARTIAL_PREFIX}*")):
             _remove(path)  # left by a process that was killed while writing
-        with fill_atomically(self.path, RESUME_HINT) as partial:
-            fill(partial)
+        for fill in fills:
+            with fill_atomically(self.path, RESUME_HINT) as partial:
+                fill(partial)
         with explain_errors(self.path, RESUME_HINT):
             write_manifest(self.path, manifest)
         self.forget_states()

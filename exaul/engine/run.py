@@ -193,7 +193,8 @@ def run_prepared(
             tables.append(_tabulate(folder.pop_totals(number), len(trials)))
         played = tuple(PlayedSource(x.name, x.records, x.all_records) for x in sources)
         result = Result(sweep, *_stack(tables), manifest | {"end": manifests.timestamp()}, played)
-        folder.save_results(result.write, result.manifest, keep_batches=sweep.shard is not None)
+        fills = result.write_tables, result.write_figures  # the tables stay if a figure fails
+        folder.save_results(fills, result.manifest, keep_batches=sweep.shard is not None)
     return result
 
 
@@ -455,7 +456,8 @@ def merge(paths: Sequence[str], out: str | None = None) -> Result:
     result = Result(Sweep(**manifest["configuration"]), *_stack(tables), manifest, (), loaded)
     if out is not None:
         with fill_new(out) as partial:
-            result.write(partial)
+            result.write_tables(partial)
+            result.write_figures(partial)
             write_manifest(partial, result.manifest)
     return result
 

@@ -158,7 +158,6 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
     places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
     scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
     occupied = [Bbox([dot, dot]).padded(6 * scale) for dot in places.values()]
-    occupied += [line.get_window_extent().padded(scale) for line in axes.lines if line.get_label() == "target"]
     for name in sorted(dots, key=lambda name: dots[name][1]):
         width, boxes = 3.5 * len(name) + 3, dict[tuple[int, int], Bbox]()
         for right, up in near:

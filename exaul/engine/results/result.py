@@ -65,14 +65,21 @@ class Result:
         counts = f"{self.trials['learner'].nunique()} learners, {len(self.sweep.trial_numbers):,} trials"
         return f"Result({counts} of {rounds} rounds; .summary(), .trials, .curves)"
 
-    def write(self, path: Path) -> None:
-        """Write tables and figures into an existing folder; over traces, only the figure of all traces."""
+    @cached_property
+    def _tabled(self) -> dict[str, Table]:
+        """The tables that are written, by name."""
         tabled = {"trials": self.trials, "curves": self.curves}
         optional = {"advice": self.advice, "asked": self.asked, "traces": self.traces}
-        tabled |= {name: table for name, table in optional.items() if table is not None and not table.empty}
+        return tabled | {name: table for name, table in optional.items() if table is not None and not table.empty}
+
+    def write_tables(self, path: Path) -> None:
+        """Write the tables into an existing folder."""
+        folder.write_files(path, self._tabled, {})
+
+    def write_figures(self, path: Path) -> None:
+        """Write the figures into an existing folder; over traces, only those of all traces."""
         # drawing each trace takes longer than most sweeps over it, and few of so many figures are looked at
-        drawn = {"traces": self.traces} if self.traces is not None else tabled
-        folder.write_files(path, tabled, {})  # first: they stay if a figure fails
+        drawn = {"traces": self.traces} if self.traces is not None else self._tabled
         folder.write_files(path, {}, draw(drawn, self._segments, self.sweep.delta))
 
     @cached_property

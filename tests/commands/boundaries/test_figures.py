@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from exaul import Sweep, run
+from exaul import Sweep, resume, run
 from exaul.commands import inspect
 from exaul.commands.main import main
 from exaul.engine import folder
@@ -328,3 +328,12 @@ def test_each_alpha_that_is_reached_is_marked_with_its_score():
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
     assert marks == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
     assert axes.get_ylim() == (0, 0.4)  # twice the error rate, whatever the first rows
+
+
+def test_tables_are_kept_if_a_figure_fails(monkeypatch):
+    monkeypatch.setattr(figures, "draw", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(Sweep(trials=2, horizon=300, arms=20, learners=("ew",), out="out"))
+    assert {"trials.csv", "curves.csv"} < {path.name for path in Path("out").iterdir()}
+    monkeypatch.undo()
+    assert resume("out").trials.shape[0] == 2

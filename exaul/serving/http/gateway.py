@@ -212,7 +212,7 @@ class Gateway:
     async def complete(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion that the client gets. ``RequestFailed``: it gets an error instead."""
         if chat.ref is None:
-            return await self._complete(chat)
+            return await self._complete_or_fall_back(chat)
         if chat.ref in self._refs_in_progress:
             raise _refused_ref()
         self._refs_in_progress.add(chat.ref)
@@ -220,20 +220,20 @@ class Gateway:
             with suppress(OSError):  # then the decision will fail, too
                 if await self._state.call(self._state.service.entries_of, chat.ref):
                     raise _refused_ref()
-            return await self._complete(chat)
+            return await self._complete_or_fall_back(chat)
         finally:
             self._refs_in_progress.remove(chat.ref)
 
-    async def _complete(self, chat: ChatRequest) -> dict[str, Any]:
+    async def _complete_or_fall_back(self, chat: ChatRequest) -> dict[str, Any]:
         """Return the completion: the second model's if the first model's answer alone is withheld."""
         flags = self._flags
-        completion, report = await self._gate(chat, self.upstream)
+        completion, report = await self._ask_and_decide(chat, self.upstream)
         hands_over = not report["answer"] and report.get("decided", True)
         if self.second_model and hands_over:
             body, key = chat.body | {"model": self.second_model}, f"{chat.key}{FALLBACK}"
             second_chat = chat._replace(body=body, key=key, id=COMPLETION_PREFIX + secrets.token_hex(16))
             with suppress(RequestFailed):  # the abstention stays
-                reply, decision = await self._gate(second_chat, self._fallback)
+                reply, decision = await self._ask_and_decide(second_chat, self._fallback)
                 if decision["answer"]:
                     chat, completion, report = second_chat, reply, decision | {"fallback": self.second_model}
         report = {"id": chat.id, "ref": chat.ref} | report
@@ -263,7 +263,7 @@ class Gateway:
             raise
         return request, completion
 
-    async def _gate(self, chat: ChatRequest, upstream: Upstream) -> Gated:
+    async def _ask_and_decide(self, chat: ChatRequest, upstream: Upstream) -> Gated:
         """Ask a model, and decide on its answer. ``RequestFailed``: the client gets an error instead."""
         wants_logprobs, flags = chat.body.get("logprobs") is True, self._flags
         dropped = "stream", "stream_options", *(() if wants_logprobs else ("logprobs", "top_logprobs"))

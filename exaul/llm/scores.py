@@ -192,16 +192,6 @@ def column_of(name: str) -> str:
     return "score_" + re.sub(r"\W+", "_", name)
 
 
-async def probe(scorer: Scorer, model: str, ask: Ask) -> bool:
-    """Return whether the answer of a model to a simple question has a score.
-
-    Raises:
-        Exception: anything that the scorer or ``ask`` raises.
-    """
-    request = {"model": model, "messages": [{"role": "user", "content": PROBE}], **scorer.fields}
-    return not math.isnan(await scorer.score(request, await ask(request), ask))
-
-
 async def verdict_of(ask: Ask, request: Body) -> tuple[float, str]:
     """Return 1 for a yes, 0 for a no, or NaN if a second try fails, too; and the first reply's text."""
     text = (await ask(request)).text

@@ -19,8 +19,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, shorten
-from exaul.llm.replies import Reply, scored_reply
-from exaul.llm.scores import probe, scorer_of
+from exaul.llm.replies import Reply, logprobs_fault, scored_reply
+from exaul.llm.scores import PROBE, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
@@ -112,10 +112,13 @@ async def ask_model(flags: GatewayFlags) -> None:
         async with asyncio.timeout(PROBE_SECONDS):
             model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
-            if await probe(scorer, model, partial(upstream.reply, headers)):
+            request = {"model": model, "messages": [{"role": "user", "content": PROBE}], **scorer.fields}
+            completion = await upstream.complete(request, headers)
+            ask = partial(upstream.reply, headers)
+            if not math.isnan(await scorer.score(request, scored_reply(completion), ask)):
                 return
-        trouble = f"the answers of {join_lines(model)} have none, and so all are {outcomes[flags.without_score]}; "
-        trouble += "another --score may have one, and --without-score says what is done without"
+        trouble = f"an answer of {join_lines(model)} has none: {_why_unscored(flags, completion)}; such ones are "
+        trouble += f"{outcomes[flags.without_score]} (--without-score); another --score may have one"
     except Exception as error:  # of a user's scorer, too
         reason = shorten(join_lines(str(error))) or type(error).__name__
         trouble = f"a first question to {flags.upstream} failed ({reason}); is the model running, are --upstream "
@@ -123,6 +126,11 @@ async def ask_model(flags: GatewayFlags) -> None:
     finally:
         await upstream.close()
     logger.warning("--score %s: %s", flags.score, trouble)
+
+
+def _why_unscored(flags: GatewayFlags, completion: Any) -> str:
+    """Return why an answer has no score although its scorer has not failed."""
+    return f"the reply has {logprobs_fault(completion) if flags.score == 'logprob' else 'none'}"
 
 
 def checked_request(
@@ -307,7 +315,7 @@ class Gateway:
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 return as_score(score), None
-            reason, trouble = "no_score", "the reply has none"
+            reason, trouble = "no_score", _why_unscored(self._flags, completion)
         except TimeoutError:
             reason, trouble = "score_timeout", "TimeoutError"
         except Exception as error:  # of a user's scorer, too; its text may quote the answer

@@ -176,13 +176,15 @@ def test_what_is_no_text_is_not_decided(stub, gate, rules):
         assert client.questions() == 0
 
 
-UNSCORED = {  # changes of a choice
-    "none": lambda choice: choice.pop("logprobs"),
-    "another text": lambda choice: choice.update(logprobs=completion("Paris")["choices"][0]["logprobs"]),
-    "NaN": lambda choice: choice["logprobs"]["content"][1].update(logprob=math.nan),
-    "no bytes": lambda choice: choice["logprobs"]["content"][1].update(bytes=[300]),
-    "no token": lambda choice: choice["logprobs"]["content"].append(3),
-    "a list": lambda choice: choice.update(logprobs=[1]),
+NONE, OTHER, ABOVE = "no log-probabilities", "that do not match its text", "of which one is above 0 or no number"
+UNSCORED = {  # changes of a choice, and the reason in the line
+    "none": (NONE, lambda choice: choice.pop("logprobs")),
+    "another text": (OTHER, lambda choice: choice.update(logprobs=completion("Paris")["choices"][0]["logprobs"])),
+    "NaN": (ABOVE, lambda choice: choice["logprobs"]["content"][1].update(logprob=math.nan)),
+    "above 0": (ABOVE, lambda choice: choice["logprobs"]["content"][1].update(logprob=0.1)),
+    "no bytes": (OTHER, lambda choice: choice["logprobs"]["content"][1].update(bytes=[300])),
+    "no token": (OTHER, lambda choice: choice["logprobs"]["content"].append(3)),
+    "a list": (NONE, lambda choice: choice.update(logprobs=[1])),
 }
 
 
@@ -192,17 +194,19 @@ UNSCORED = {  # changes of a choice
 def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
     def unscored(asked, before):
         body = completion(f"It is {SECRET}")
-        UNSCORED[asked["user"]](body["choices"][0])
+        UNSCORED[asked["user"]][1](body["choices"][0])
         return Response(json.dumps(body), media_type="application/json")
 
     caplog.handler.addFilter(add_request_id)  # as that of exaul serve
     stub.rule, shown = unscored, shadow or rule == "answer"
     with gate(without_score=rule, shadow=shadow) as client:
-        for name in UNSCORED:
+        for name, (fault, _) in UNSCORED.items():
             status, headers, raw = client.ask(QUESTION | {"logprobs": True, "user": name})
             reply = json.loads(raw)
             known = {"reason": "no_score", "ref": None, "id": headers["x-exaul-id"]}
-            assert caplog.messages[-1] == f"an answer has no score: the reply has none ({known['id']})"
+            line = caplog.messages[-1]
+            assert line.startswith("an answer has no score: the reply has ")
+            assert line.endswith(f" {fault} ({known['id']})")
             assert caplog.records[-1].request_id == headers["x-request-id"]
             assert reply["exaul"] == {"decided": False, "answer": shown} | known
             assert (headers["x-exaul-answer"], "x-exaul-score" in headers) == (json.dumps(shown), False)
@@ -254,8 +258,8 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
 
 FIRST_QUESTIONS = [  # flags, the reply, and a part of the line
     ({}, completion("Paris"), None),
-    ({"models": ("other",)}, completion("Paris", [9]), "the answers of other have none, and so all are withheld"),
-    ({"score": "verbal"}, completion("Paris"), "--score verbal: the answers of stub-1 have none"),
+    ({"models": ("other",)}, completion("Paris", [9]), "other has none: the reply has log-probabilities of which"),
+    ({"score": "verbal"}, completion("Paris"), "--score verbal: an answer of stub-1 has none: the reply has none;"),
     ({"upstream": "http://127.0.0.1:9/v1"}, None, "http://127.0.0.1:9/v1 failed (the upstream did not reply"),
     ({}, error(401), "gateway's key); is the model running, are --upstream"),
     ({"upstream": "URL/x"}, None, "a first question to URL/x failed (the upstream replied with status 404)"),

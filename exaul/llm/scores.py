@@ -4,7 +4,7 @@ A scorer is a function ``async (request, reply, ask) -> float``:
 
 - ``request`` is the body that asked for the answer; it has ``model`` and ``messages``,
 - ``reply`` is the answer, a ``Reply`` with a text,
-- ``ask(body)`` asks the same endpoint, and returns its ``Reply``.
+- ``ask(body)`` asks the endpoint of the model in the body, that of the answer or of the judge: its ``Reply``.
 
 The score is in [0, 1], or NaN if the answer has none. A scorer may raise anything; then there is no score either.
 """

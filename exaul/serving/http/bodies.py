@@ -117,7 +117,7 @@ class WithdrawBody(_Body):
 
 
 class Accepted(BaseModel):
-    """Whether feedback or a withdrawal changed something, and the outcome as in ``Abstainer.feedback``."""
+    """Whether the rating was learned, or the answer is withdrawn; the reason is the outcome."""
 
     accepted: bool
     reason: str

@@ -246,7 +246,7 @@ class Abstainers:
 
     @_uses_file
     def describe_keys(self, limit: int) -> list[str]:
-        """Return in lines what keys, at most ``limit`` of the file, start with."""
+        """Return in lines what keys, at most ``limit`` of the file, start with, and what they answered since."""
         lines, used = [], self._journal.all_keys(limit)
         new = [] if "" in used else [NEW_KEY]  # a service that names no keys has no other one
         for key in dict.fromkeys([*new, *self._sources, *self._alphas, *used]):
@@ -255,12 +255,17 @@ class Abstainers:
             if not starts:
                 config, start = self._start_of_new(key)
                 lines.append(f"{name}: {start.describe(config) or COLD}")
-            else:
-                alpha, saved = self._journal.read_start(starts[-1])
-                log = saved["log"] if saved else {"sha256": "", "content": None}
-                was_chosen = log["sha256"] is None  # it has no file, since it is of the answers of a key
-                is_other = isinstance(source, Records) and not was_chosen and log["content"] != source.digest()
-                lines += [f"{name}: {BEGUN}"] if is_other or alpha != self._alphas.get(key, alpha) else []
+                continue
+            alpha, saved = self._journal.read_start(starts[-1])
+            config = self._configuration_of(key, alpha)
+            text = AbstainerStart.of(config, saved).describe(config) or "it began without a log"
+            count, answers = self._journal.count_decisions(key, starts[-1].seq)
+            text += f"; answered since then: {answers / max(count, 1):.1%} of {count:,}"
+            log = saved["log"] if saved else {"sha256": "", "content": None}
+            was_chosen = log["sha256"] is None  # it has no file, since it is of the answers of a key
+            is_other = isinstance(source, Records) and not was_chosen and log["content"] != source.digest()
+            is_other = is_other or alpha != self._alphas.get(key, alpha)
+            lines.append(f"{name}: {text}{f'; {BEGUN}' * is_other}")
         return lines
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:

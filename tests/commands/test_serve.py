@@ -157,7 +157,9 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
         [True] * 3,
     )
     (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")
-    assert "key 'billing': it began with another log or alpha: drop" in "".join(begun("--keys", "keys.toml")[0])
+    of_billing, of_default = begun("--keys", "keys.toml")[0]
+    assert of_default.endswith(" wrong); answered since then: 50.0% of 2")
+    assert "; answered since then: 0.0% of 1; it began with another log or alpha: drop" in of_billing
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
     assert begun.serving == "serving with alpha = 0.1, audit = 0.5, alpha of key 'billing' = 0.2"
@@ -175,23 +177,23 @@ def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
     assert "alpha: 0.2 found; s was begun with 0.1, which stays; another takes a new file" in refusal
     assert main(["journal", "start", "s", "--key", "", "--alpha", "0.2", "--warm-start", "key:"]) == 0
-    said = "key '' begins anew: aci-rank starts by answering 100.0% at alpha = 0.2"
-    assert capsys.readouterr().out == f"{said} (answers of key '': 20 rows, 0.0% wrong)\n"
+    said = "aci-rank starts by answering 100.0% at alpha = 0.2 (answers of key '': 20 rows, 0.0% wrong)"
+    assert capsys.readouterr().out == f"key '' begins anew: {said}\n"
     for flags in ((), ("--warm-start", "log.csv")):  # a start from the key's own answers is no mistake
-        assert begun(*flags) == ([], [])
+        assert begun(*flags) == ([f"key '': {said}; answered since then: 0.0% of 0"], [])
     assert begun.serving == "serving with alpha = 0.1, audit = none, alpha of key '' = 0.2"
 
 
 def test_a_start_without_a_log_is_warned_of(folder, begun):
     warning = "new keys: without a log, most answers are withheld at first; --warm-start LOG"
-    for warned in (True, False):  # not once there are keys
-        said, _ = begun()
-        assert [line.startswith(warning) for line in said] == [True] * warned
+    for line in (warning, "key '': it began without a log; answered since then: 0.0% of 1"):
+        (said,), _ = begun()
+        assert said.startswith(line)
         with Abstainers("s") as abstainers:
             abstainers.decide(0.5)
     (folder / "log.csv").write_text(LOG)
     for log, warned in (("log.csv", True), ("log.csv", False), ("log.csv:score=0.9", True)):
         said, _ = begun("--warm-start", log)
-        assert any("key '': it began with another log or alpha" in line for line in said) == warned
+        assert any("; it began with another log or alpha" in line for line in said) == warned
         with Abstainers("s") as abstainers:
             abstainers.begin("", warm_start="log.csv")

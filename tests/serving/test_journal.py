@@ -181,11 +181,13 @@ def test_a_key_starts_from_its_log_and_with_its_target(tmp_path):
     for given in (defaults | {"keys": keys}, {}):
         with Abstainers(path, **given) as abstainers:
             assert set(abstainers.describe_keys(9)) == said
-            said = set()  # later, of no key
+            said = set()
             for key, one in alone.items():
                 scores = rng.random(100)
                 assert decisions(abstainers, scores, key=key) == decisions(one, scores)
                 assert abstainers.figures(key) == pytest.approx(one.figures(), nan_ok=True)
+                share = one.figures()["answers"] / one.figures()["questions"]
+                said.add(f"key {key!r}: {one.started}; answered since then: {share:.1%} of 100")
     assert one.figures()["aim"] == 0.1
     assert len(sql(path, "SELECT * FROM starts")) == 4
 

@@ -210,9 +210,10 @@ class JournalFile:
             if name == "seed" and value not in (None, saved):
                 raise BadInput(f"seed: {value} found; {path} was begun with another")
             if name != "seed" and value != saved:
+                of_key = f" or, for one key, {as_typed('journal', 'start')}" if name == "alpha" else ""
                 raise BadInput(
                     f"{name}: {quote(value)} found; {path} was begun with {quote(saved)}, which stays; another "
-                    f"takes a new file or, for the alpha of a key, {as_typed('journal', 'start')}"
+                    f"takes a new file{of_key}"
                 )
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:

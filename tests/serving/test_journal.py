@@ -257,7 +257,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     for flags in (["--alpha", "0.2"], ["--key", "b"], ["--key", "", "--score", "s"], ["--key", ""]):
         assert main(["journal", "start", str(path), *flags]) == 2  # a misspelt key would get a bound of its own
     missing, unknown, unused, forgotten = capsys.readouterr().err.splitlines()
-    assert missing == "exaul: --key: None found; it must be one of the keys ['']"
+    assert missing == "exaul: --key: missing; it must be one of the keys ['']"
     assert unknown == "exaul: --key: 'b' found; it must be one of the keys ['']"
     assert unused == "exaul: --score: given without warm_start, whose columns they name"
     assert forgotten.startswith("exaul: --warm-start: missing; LOG or key:KEY to start from, or none to forget")

@@ -45,6 +45,9 @@ BAD = {
     "--state s --keys unknown.toml": "'beta' is unknown; one of alpha, warm_start",
     "--state s --keys five.toml": "--keys: 'billing': alpha: 5.0 found; it must be in (0, 1)",
     "--state s --warm-start log.csv --log-score msp": "; did you mean score_msp?",
+    "--state s --warm-start log.csv": "; name its column of scores with --log-score; did you mean score_msp?",
+    "--state s --warm-start both.csv": "; name its label column with --log-error or --log-correct, or use exaul c",
+    "--state s --score msp --upstream http://u": "https://…; a column of the log is named by --log-score",
     "--state s --texts some": "texts: 'some' is unknown",
     "--state s --retain-days -1": "--retain-days: -1",
     "--state other": "not a database",
@@ -58,6 +61,7 @@ def test_bad_flags_are_one_line(folder, capsys, flags):
     (folder / "unknown.toml").write_text("[billing]\nbeta = 0.1")
     (folder / "five.toml").write_text("[billing]\nalpha = 5")
     (folder / "log.csv").write_text("row,score_msp,correct\n1,0.9,1\n")
+    (folder / "both.csv").write_text("score,error,correct\n0.9,0,1\n")
     assert BAD[flags] in refusal_of(["serve", *flags.split()], capsys)
     assert not (folder / "s").exists() or (folder / "s").stat().st_size == 0  # a lock, and nothing written
 
@@ -175,7 +179,9 @@ def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys
     assert begun.past == "s: 40 entries, keys: 1"
     (folder / "log.csv").write_text(LOG)
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
-    assert "alpha: 0.2 found; s was begun with 0.1, which stays; another takes a new file" in refusal
+    assert "alpha: 0.2 found; s was begun with 0.1, which stays; another takes a new file or, for " in refusal
+    refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--audit", "0.2"], capsys)
+    assert refusal.endswith("audit: 0.2 found; s was begun with None, which stays; another takes a new file\n")
     assert main(["journal", "start", "s", "--key", "", "--alpha", "0.2", "--warm-start", "key:"]) == 0
     said = "aci-rank starts by answering 100.0% at alpha = 0.2 (answers of key '': 20 rows, 0.0% wrong)"
     assert capsys.readouterr().out == f"key '' begins anew: {said}\n"

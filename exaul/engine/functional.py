@@ -298,7 +298,7 @@ def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
     check_holds("trials", trials, numbers.dtype.kind in "iu", "integers")
     numbers = numbers if numbers.ndim else np.arange(numbers.item())
     _check_range("trials", numbers if numbers.size else trials, 0 if numbers.size else 1, INTEGER_LIMIT)
-    streams = uniforms.LEARNER, uniforms.ENVIRONMENT, uniforms.RECORDS
+    streams = uniforms.LEARNER_STREAM, uniforms.ENVIRONMENT_STREAM, uniforms.RECORDS_STREAM
     return GameKey(*(uniforms.trial_keys(seed, stream, numbers) for stream in streams))
 
 

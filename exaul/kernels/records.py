@@ -170,7 +170,7 @@ def make_streams(
     """
     plan = StreamPlan(choose_pool, tuple(order_shape(len(pool.cuts)) for pool in pools), shuffled)
     cuts, errors = (np.concatenate(arrays) for arrays in zip(*pools, strict=True))
-    return with_keys(plan, cuts, errors, horizon, uniforms.trial_keys(seed, uniforms.RECORDS, trials))
+    return with_keys(plan, cuts, errors, horizon, uniforms.trial_keys(seed, uniforms.RECORDS_STREAM, trials))
 
 
 def with_keys(plan: StreamPlan, cuts: Any, errors: Any, horizon: int, keys: tuple[Any, Any]) -> Streams:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Streams of uniforms: decisions, records (orders, choice of pools), adaptive environments, whether feedback comes,
-# and when.
-LEARNER, RECORDS, ENVIRONMENT, FEEDBACK, DELAYS = range(5)
+# Streams of uniforms: decisions, records (orders, choice of pools), adaptive environments, whether feedback comes
+# (in an ``Abstainer``, which answers are audited), and when.
+LEARNER_STREAM, RECORDS_STREAM, ENVIRONMENT_STREAM, FEEDBACK_STREAM, DELAYS_STREAM = range(5)
 
 Function = Callable[..., Any]
 
@@ -20,9 +20,9 @@ Function = Callable[..., Any]
 class Draws(NamedTuple):
     """A learner's uniforms in [0, 1), one array per stream; or their keys, two uint32 arrays per stream."""
 
-    decision: Any  # of the stream ``LEARNER``
-    feedback: Any = None  # of ``FEEDBACK``; None if feedback is perfect
-    delay: Any = None  # of ``DELAYS``, likewise
+    decision: Any  # of the stream ``LEARNER_STREAM``
+    feedback: Any = None  # of ``FEEDBACK_STREAM``; None if feedback is perfect
+    delay: Any = None  # of ``DELAYS_STREAM``, likewise
 
 
 def compile_uniforms(compiled: Function, word: Function, real: Function) -> tuple[Function, Function]:
@@ -93,7 +93,7 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
 
     Args:
         seed: in 0..2**64-1.
-        stream: ``LEARNER``, ``RECORDS``, ``ENVIRONMENT``, ``FEEDBACK`` or ``DELAYS``, [] or [B].
+        stream: ``LEARNER_STREAM`` or another of the streams above, [] or [B].
         trials: [B] trial numbers, from 0.
     """
     words = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
@@ -103,5 +103,5 @@ def trial_keys(seed: int, stream: ArrayLike, trials: NDArray[np.integer]) -> tup
 
 def draw_keys(seed: int, trials: NDArray[np.integer], is_imperfect: bool) -> Draws:
     """Derive the keys of learners' draws for trials [U]; feedback and delay get keys only if ``is_imperfect``."""
-    streams = (LEARNER, FEEDBACK, DELAYS) if is_imperfect else (LEARNER,)
+    streams = (LEARNER_STREAM, FEEDBACK_STREAM, DELAYS_STREAM) if is_imperfect else (LEARNER_STREAM,)
     return Draws(*(trial_keys(seed, stream, trials) for stream in streams))

@@ -25,7 +25,7 @@ from exaul.engine.progress import Progress
 from exaul.engine.sweep import Sweep
 from exaul.kernels.game import GRIDS
 from exaul.kernels.online import Uniforms
-from exaul.kernels.uniforms import LEARNER
+from exaul.kernels.uniforms import LEARNER_STREAM
 from exaul.llm.asker import Asker
 from exaul.llm.asking_sides import Adversary, NothingLeft, User
 from exaul.llm.calls import BudgetReached, CallFailed, CallRefused
@@ -95,7 +95,7 @@ class DialogueLearner:
         self._cut_of = partial(cuts, grid(config.grid, config.arms))
         self._decide = jax.jit(lambda state, cut, u: kernel.decide(state, params, cut, u))
         self._learn = jax.jit(lambda state, cut, decision, error: kernel.learn(state, params, cut, decision, error))
-        self._uniforms, self._alpha = Uniforms(config.seed, LEARNER, 0), config.alpha
+        self._uniforms, self._alpha = Uniforms(config.seed, LEARNER_STREAM, 0), config.alpha
         self._question_count = self._answer_count = 0
         self._wrong = 0.0
 

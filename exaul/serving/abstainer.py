@@ -28,7 +28,7 @@ from exaul.kernels.feedback import (
 from exaul.kernels.game import RuleParams, compute_costs
 from exaul.kernels.learners.learner import rates_of_horizon
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
-from exaul.kernels.uniforms import FEEDBACK, LEARNER
+from exaul.kernels.uniforms import FEEDBACK_STREAM, LEARNER_STREAM
 from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, learner_of
 from exaul.serving.entries import Outcome, digest_of
 from exaul.serving.start import AbstainerStart, read_start_log
@@ -127,8 +127,8 @@ class Abstainer:
         eta, gamma = (float(rate[0]) for rate in self._rates)
         answer_cost, abstain_cost = map(float, compute_costs(config.aim, math.sqrt(config.horizon or 0)))
         self._params = RuleParams(eta, gamma, config.aim, answer_cost, abstain_cost)
-        # two streams of uniforms: one draws decisions, the other audits
-        self._draws, self._coins = (Uniforms(config.seed, stream, config.key) for stream in (LEARNER, FEEDBACK))
+        self._draws = Uniforms(config.seed, LEARNER_STREAM, config.key)
+        self._coins = Uniforms(config.seed, FEEDBACK_STREAM, config.key)  # of audits
         self._copy = start_copy(self._learner.rule, start.numbers, start.table)
         self._lock = threading.Lock()
         self._open: dict[str, OpenAnswer] = {}

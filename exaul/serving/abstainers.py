@@ -28,7 +28,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from exaul.engine.checks import BadInput, check_holds, check_known, quote
 from exaul.engine.logs.log import Layout, Records, least_rows
 from exaul.kernels.online import Uniforms
-from exaul.kernels.uniforms import FEEDBACK as FEEDBACK_STREAM
+from exaul.kernels.uniforms import FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
 from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, SharedConfiguration
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WITHDRAW, JournalEntry, Outcome

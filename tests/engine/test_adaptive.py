@@ -172,7 +172,7 @@ FORCED = 100  # a round in which the draw of every learner has a given value
 @partial(jax.jit, static_argnums=(1, 2))
 def simulate_with(value, environment, plan, *arguments):
     """As ``simulated.simulate_chunk``, with the draw of every learner in the round FORCED (from 0) of a value."""
-    draw, learner = uniforms.uniform, uniforms.trial_keys(SEED, uniforms.LEARNER, np.arange(3))[0]
+    draw, learner = uniforms.uniform, uniforms.trial_keys(SEED, uniforms.LEARNER_STREAM, np.arange(3))[0]
 
     def fixed(keys, block, rounds):
         is_learner = reduce(or_, [keys[0] == key for key in learner])
@@ -197,8 +197,8 @@ def asking():
 def test_an_environment_asks_as_its_transcription(name, learner, backend, monkeypatch):
     """And causality: whether the learner answers a round, by its draw alone, changes nothing asked up to it."""
     transcription, rounds, levels, trials = TRANSCRIBED[ADAPTIVE_CASES[name]["environment"]]
-    draws = coins(uniforms.ENVIRONMENT, np.arange(3), rounds, 5, SEED)
-    u = coins(uniforms.LEARNER, np.arange(3), rounds, seed=SEED)[:, 0]
+    draws = coins(uniforms.ENVIRONMENT_STREAM, np.arange(3), rounds, 5, SEED)
+    u = coins(uniforms.LEARNER_STREAM, np.arange(3), rounds, seed=SEED)[:, 0]
     rates = [np.repeat(x, BLOCK) for x in rates_of_horizon(LEARNERS[learner], rounds, 30, False, None, None)]
     records = []
     for value in (0.0, 1 - 2.0**-20):  # it answers, and abstains

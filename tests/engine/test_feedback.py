@@ -17,7 +17,7 @@ TYPES = of_each_rule(LEARN_LATE)  # the others are slow tests, for each compiles
 FEW = "exaul", "aci-rank"
 DRAWING = "late", "expired", "no exploration"  # cases with a learner that reveals the loss of the drawn arm alone
 SMALL = {"arms": 40, "grid": "logit", "alphas": (0.1,), "checkpoints": 5}
-STREAMS = uniforms.LEARNER, uniforms.FEEDBACK, uniforms.DELAYS
+STREAMS = uniforms.LEARNER_STREAM, uniforms.FEEDBACK_STREAM, uniforms.DELAYS_STREAM
 WRONG = {"feedback_rate": 0.4, "delay": 37, "missing": "wrong", "expires": 60}
 CASES = {  # of few delays and times to expire, for each is a program of its own
     "rare, at falling rates": {"feedback_rate": 0.3, "anytime": True},

@@ -56,7 +56,7 @@ def test_threefry_matches_published_vectors():
 
 
 def test_numpy_jax_and_numba_draw_the_same_uniforms():
-    keys = uniforms.trial_keys(2**40 + 3, uniforms.LEARNER, np.arange(5))
+    keys = uniforms.trial_keys(2**40 + 3, uniforms.LEARNER_STREAM, np.arange(5))
     rounds = np.arange(256, dtype=np.uint32)[:, None]
     host = uniforms.uniform((keys[0][None], keys[1][None]), np.uint32(7), rounds)
     device = jax.jit(uniforms.uniform)((keys[0][None], keys[1][None]), np.uint32(7), rounds)
@@ -70,7 +70,8 @@ def test_numpy_jax_and_numba_draw_the_same_uniforms():
 def test_uniforms_are_uniform_and_streams_and_seeds_differ():
     """Kolmogorov-Smirnov by the Dvoretzky-Kiefer-Wolfowitz inequality: fails by chance below 1e-9."""
     rounds = np.arange(256, dtype=np.uint32)[:, None]
-    sources = (0, uniforms.LEARNER), (0, uniforms.RECORDS), (1, uniforms.LEARNER), (2**32, uniforms.LEARNER)
+    learner = uniforms.LEARNER_STREAM
+    sources = (0, learner), (0, uniforms.RECORDS_STREAM), (1, learner), (2**32, learner)
     keys = (uniforms.trial_keys(*source, np.arange(400)) for source in sources)
     u = np.stack([uniforms.uniform((x[None], y[None]), np.uint32(0), rounds) for x, y in keys])
     assert (u[:, None] != u)[~np.eye(4, dtype=bool)].all()

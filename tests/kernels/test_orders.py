@@ -65,7 +65,7 @@ def numbers_at(keys, laps, shape, places):
 def keys_of(trials, pools, seed=0):
     """Two uint32 arrays [trials], as the engine makes them."""
     pools = np.broadcast_to(np.asarray(pools, np.uint32), np.shape(trials))
-    keys = uniforms.trial_keys(seed, uniforms.RECORDS, trials)
+    keys = uniforms.trial_keys(seed, uniforms.RECORDS_STREAM, trials)
     return uniforms.threefry(keys, (np.zeros_like(pools), pools + np.uint32(POOLS)))
 
 

@@ -22,7 +22,7 @@ from exaul.kernels.learners.aci_rank import aci_rank
 from exaul.kernels.learners.exaul import exaul
 from exaul.kernels.online import LARGE, start_copy
 from exaul.kernels.online import choose as where
-from exaul.kernels.uniforms import DELAYS, FEEDBACK
+from exaul.kernels.uniforms import DELAYS_STREAM, FEEDBACK_STREAM
 from tests.engine.test_feedback import transcribe
 from tests.games import coins, records_of
 
@@ -108,7 +108,7 @@ def decide_all(records, fields, trial=0, **more):
     Its users do what a simulation draws for a trial, whose number is the key.
     """
     feedback, slots, decided, rounds = Sweep(**fields).feedback, {}, [], len(records.scores)
-    luck, delays = (coins(x, np.array([trial]), rounds, seed=7)[:, 0, 0] for x in (FEEDBACK, DELAYS))
+    luck, delays = (coins(x, np.array([trial]), rounds, seed=7)[:, 0, 0] for x in (FEEDBACK_STREAM, DELAYS_STREAM))
     described = {name: value for name, value in fields.items() if name in IN_A_PROGRAM}
     abstainer = Abstainer(alpha=0.1, seed=7, key=trial, **described, **more)
     for n in range(rounds):

@@ -149,7 +149,7 @@ def make_pool(
             bins of the score) or ``source`` (one group).
     """
     words = {x.name: x.words[int(value)] for x, value in zip(environment.tunables, values, strict=True) if x.words}
-    first_word, second_word = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, uniforms.NO_TRIAL)
+    first_word, second_word = uniforms.trial_keys(seed, uniforms.ENVIRONMENT_STREAM, uniforms.NO_TRIAL)
     key = first_word[0], second_word[0]
     labels, group_count = [], 0
     for source in records:

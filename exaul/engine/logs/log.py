@@ -369,7 +369,7 @@ def split_log(records: Records, fraction: float, in_order: bool, seed: int) -> t
     is_log = np.arange(total) < count
     if not in_order:
         # the records with the smallest uniforms are the log
-        key = uniforms.trial_keys(seed, uniforms.RECORDS, uniforms.NO_TRIAL)
+        key = uniforms.trial_keys(seed, uniforms.RECORDS_STREAM, uniforms.NO_TRIAL)
         number = np.arange(total, dtype=np.uint32)
         u = uniforms.uniform((key[0][0], key[1][0]), number // np.uint32(BLOCK), number % np.uint32(BLOCK))
         is_log = u <= np.partition(u, count - 1)[count - 1]

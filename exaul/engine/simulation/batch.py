@@ -69,7 +69,7 @@ class LearnerRun:
             self.asked = AskedCounter(copies, records, source.checkpoints)
             values = np.broadcast_to(source.tunable_values, (self.copy_count, len(environment.tunables)))
             objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
-            keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT, trials)
+            keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT_STREAM, trials)
             draw_keys = uniforms.draw_keys(seed, trials, learner.feedback_model != PERFECT_FEEDBACK)
             games = AdaptiveGames(environment, records, Objective(*objective), keys, draw_keys)
         setup = learner.backend, aimed, start, arms

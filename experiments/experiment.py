@@ -64,7 +64,7 @@ def part_of(
     """Return a sweep in an environment, on as many of the records as it has sources."""
     name, _, values = environment.partition(":")
     sweep = paper.sweep(environment=name, tunables=tuple(values.split(",")) if values else (), **fields)
-    return ExperimentPart(sweep, tuple(records[: load_environment(name).sources]))
+    return ExperimentPart(sweep, tuple(records[: load_environment(name).pool_count]))
 
 
 def count_segments(name: str) -> int:

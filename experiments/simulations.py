@@ -98,7 +98,7 @@ def sweeps_over(
     def parts(paper: Paper, records: EasyAndHard) -> Parts:
         sweeps = []
         for index in indices:
-            alpha, is_one = paper.alphas[index], load_environment(environment).sources == 1
+            alpha, is_one = paper.alphas[index], load_environment(environment).pool_count == 1
             alphas = tuple(float(f"{alpha * x:.6g}") for x in factors if alpha * x < 1) or (alpha,)
             orders: list[Sequence[Records]] = [records[index:] if is_one else records]
             orders += [records[::-1]] if environment in SHIFTS else []

@@ -390,15 +390,15 @@ def environment(
 
     Args:
         name: of an environment, ``module:name``, or an ``Oblivious`` or ``Adaptive``.
-        scores: [N] in [0, 1]; two such arrays if the environment has two sources.
-        errors: [N] in [0, 1], 1 if wrong; two such arrays if it has two sources.
+        scores: [N] in [0, 1]; two such arrays if the environment has two pools.
+        errors: [N] in [0, 1], 1 if wrong; two such arrays if it has two pools.
         grid: [H] thresholds.
         horizon: T, which environments need that ask each record once.
         seed: of draws that all games share, as in a sweep.
         tunables: parameters of an adaptive environment.
 
     Raises:
-        BadInput: the environment or a tunable is unknown, the environment has another number of sources, or your
+        BadInput: the environment or a tunable is unknown, the environment has another number of pools, or your
             own environment asks for what is not a record.
     """
     entry = registry.resolve("environment", name)
@@ -406,8 +406,9 @@ def environment(
     reference = name if isinstance(name, str) else "environment"
     columns = (scores, errors) if np.ndim(next(iter(scores), 0)) == 1 else ([scores], [errors])
     scores, errors = ([np.asarray(x, float) for x in column] for column in columns)
-    allowed = f"{entry.sources} array{'s' if entry.sources > 1 else ''}, as {reference} has that many sources"
-    check_holds("scores, errors", [len(scores), len(errors)], len(scores) == entry.sources == len(errors), allowed)
+    count, lengths = entry.pool_count, [len(scores), len(errors)]
+    allowed = f"{count} array{'s' if count > 1 else ''}, as {reference} has that many pools"
+    check_holds("scores, errors", lengths, len(scores) == count == len(errors), allowed)
     grid, pools = np.asarray(grid, np.float64), list[Pool]()
     for f, e in zip(scores, errors, strict=True):
         check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape != (0,), "of one shape, and not empty")
@@ -418,7 +419,7 @@ def environment(
         if reference not in registry.ENVIRONMENTS:
             check_choose_pool(reference, entry, horizon or 1)
         streams = make_streams(entry.choose_pool, entry.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        rounds = INTEGER_LIMIT - 1 if entry.shuffled or entry.sources > 1 else len(scores[0])
+        rounds = INTEGER_LIMIT - 1 if entry.shuffled or count > 1 else len(scores[0])
         return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)
     if entry.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {reference} asks each record once, so it needs as many as rounds")

@@ -90,10 +90,10 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
         raise BadInput(f"least: {sweep.least} found; no trace has that many records with score and label")
     names = number_repeats(short_names(long_traces, sweep.each), range(len(long_traces)))
     named = [x._replace(records=x.records._replace(name=name)) for x, name in zip(long_traces, names, strict=True)]
-    windows = neighbours(named, sweep.each, environment.sources)
+    windows = neighbours(named, sweep.each, environment.pool_count)
     if not windows:
         raise BadInput(
-            f"environment: {sweep.environment} found; it needs {environment.sources} traces that differ only in "
+            f"environment: {sweep.environment} found; it needs {environment.pool_count} traces that differ only in "
             "the last column of each, or logs of a folder with the same column of scores"
         )
     base = replace(sweep, logs=(), drop_missing=True, each=(), least=1)  # the records are in memory already
@@ -322,7 +322,7 @@ def _tabulate(batches: Iterable[totals.Totals], trials: int) -> tuple[Table, Tab
 def _stack(tables: Sequence[tuple[Table, Table, Table | None]]) -> tuple[Table, Table, Table | None]:
     """Return the tables of all sources, one below the other."""
     trials, curves, asked = zip(*tables, strict=True)
-    return files.stack(trials), files.stack(curves), asked[0]  # an adaptive environment has one source
+    return files.stack(trials), files.stack(curves), asked[0]  # over traces, which are oblivious, there is none
 
 
 def describe_sweep_needs(prepared: PreparedSweep) -> str:

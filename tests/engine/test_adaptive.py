@@ -54,7 +54,7 @@ def play(name, learner="exaul", backend="rows", rounds=400, levels=None, wrap=No
     records = [Records("log", *log, 0, None) for log in zip(*pools(levels), strict=True)]
     fields = {"learners": (learner,), "alphas": (ALPHA,), "lambdas": (LAM,), "seed": SEED, "arms": 30} | fields
     sweep = Sweep(**fields, horizon=rounds, trials=3, backend=backend)
-    prepared = prepare_source(sweep, records[: ADAPTIVE[fields["environment"]].sources])
+    prepared = prepare_source(sweep, records[: ADAPTIVE[fields["environment"]].pool_count])
     prepared, (learner,) = replace(prepared, checkpoints=np.arange(1, rounds + 1)), prepared.learners
     if wrap is not None:
         loop = learner.backend

@@ -37,7 +37,7 @@ def numbered(name, sizes, horizon, trials=3):
 @pytest.mark.parametrize("sizes", [[300, 70], [3, 1]])
 def test_jax_and_compiled_code_make_the_records_of_the_keys(name, sizes):
     """Plain Python over rounds is the reference: a pool, how many records it gave, and its order."""
-    horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].sources]
+    horizon, sizes = 1400 if name != "replay" else sizes[0], sizes[: OBLIVIOUS[name].pool_count]
     records = numbered(name, sizes, horizon)
     order, *_ = compile_orders(lambda function: function, np.where, np.uint32)
     expected, count = np.zeros((horizon, records.stream_count, 2), int), records.no_records_read().astype(int)
@@ -97,7 +97,7 @@ COSTS = compute_costs(np.array([[0.05], [0.3]]), np.array([[20.0], [1.0]]))
 def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK", 1)
     rng = np.random.default_rng(0)
-    sizes = (HORIZON, 77)[: games.OBLIVIOUS[environment].sources]
+    sizes = (HORIZON, 77)[: games.OBLIVIOUS[environment].pool_count]
     errors = [rng.random(n) if ratings else (rng.random(n) < 0.3) * 1.0 for n in sizes]
     pools = [Pool(rng.integers(1, ARMS, len(e)).astype(np.int32), e) for e in errors]
     stream, played = games.stream_of(pools, HORIZON, TRIALS, environment), []

@@ -75,7 +75,7 @@ def environment_of(name, records, **more):
 @pytest.mark.parametrize(("name", "definition"), PLAYED)
 def test_games_are_the_trials_of_a_sweep(name, definition):
     """``tests/kernels/test_functional.py`` plays every learner."""
-    records, tunables = logs(ENVIRONMENTS[name].sources, T if name == "replay" else 500), TUNED.get(name, {})
+    records, tunables = logs(ENVIRONMENTS[name].pool_count, T if name == "replay" else 500), TUNED.get(name, {})
     game, pool = environment_of(name, records, seed=7, tunables=tunables)
     if tunables.get("groups") == "score":
         bins = (len(np.unique(np.minimum(log.scores * 10, 9).astype(int))) for log in records)
@@ -101,7 +101,7 @@ def test_games_are_the_trials_of_a_sweep(name, definition):
 @pytest.mark.parametrize("name", ["replay", "adversary-history"])
 def test_any_number_is_an_axis(name):
     """``vmap`` over keys and falling rates and targets, or tunables, loops over games; so does ``shard_map``."""
-    (game, pool), fall = environment_of(name, logs(ENVIRONMENTS[name].sources, T)), name == "replay"
+    (game, pool), fall = environment_of(name, logs(ENVIRONMENTS[name].pool_count, T)), name == "replay"
     learner, params = exaul.make("exaul" if fall else "aci-rank", ARMS, alpha=ALPHA, horizon=T, anytime=fall)
 
     def play(key, number):

@@ -104,7 +104,7 @@ def run_everything():
             more = {"alphas": (0.05, 0.3), "lambdas": (1.0, 30.0)}
             run_sweep(names, levels, ratings, horizon=horizon, arms=arms, **more)
     for name, environment in OBLIVIOUS.items():
-        run_sweep(("exaul", "ew", "aci-rank"), pools=environment.sources, environment=name, horizon=50)
+        run_sweep(("exaul", "ew", "aci-rank"), pools=environment.pool_count, environment=name, horizon=50)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ class Adaptive(NamedTuple):
     once, with their count. A word tunable ``groups`` (``source`` or ``score``) sets the groups if the logs do not.
     """
 
-    sources: int  # number of logs or profiles
+    pool_count: int  # number of logs or profiles
     draws: int  # number of uniforms per round
     init: Callable[[AdaptivePool], Any]
     ask: Callable[[Any, AdaptivePool, Objective, Any, Any], AskedRecord]

@@ -34,7 +34,7 @@ def wrong_ask(
 
 
 always_wrong = Adaptive(
-    sources=1,
+    pool_count=1,
     draws=1,
     init=lambda pool: (),
     ask=wrong_ask,
@@ -90,7 +90,7 @@ def history_see(state: HistoryState, question: AskedRecord, answered: Any) -> Hi
 
 
 adversary_history = Adaptive(
-    sources=2,
+    pool_count=2,
     draws=2,
     init=history_init,
     ask=history_ask,
@@ -222,7 +222,7 @@ def omniscient_see(state: OmniscientState, question: AskedRecord, answered: Any)
 
 
 adversary_omniscient = Adaptive(
-    sources=2,
+    pool_count=2,
     draws=3,
     init=omniscient_init,
     ask=omniscient_ask,

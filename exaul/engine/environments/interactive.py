@@ -73,7 +73,7 @@ def see(state: DialogueState, question: AskedRecord, answered: Any) -> DialogueS
 
 
 interactive = Adaptive(
-    sources=2,
+    pool_count=2,
     draws=5,
     init=init,
     ask=ask,

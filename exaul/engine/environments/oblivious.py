@@ -12,7 +12,7 @@ class Oblivious(NamedTuple):
     operators, so that it runs on arrays (JAX, NumPy) and on numbers (Numba).
     """
 
-    sources: int  # number of logs or profiles, each a pool of records
+    pool_count: int  # number of logs or profiles, each a pool of records
     shuffled: bool  # each trial reads a pool in a random order, a new one per lap; else in its own order
     choose_pool: Callable[..., Any]
     segments: int = 1  # number of segments of rounds that use one pool each; 1 if rounds mix pools
@@ -38,6 +38,6 @@ def gradual_pool(where: Callable[..., Any], t: Any, horizon: Any, u: Any) -> Any
 stochastic = segmented_pool(1)  # one pool in random order, without replacement until it is used up
 single_shift = segmented_pool(2)  # half of the rounds from the first pool, then half from the second
 alternating_shift = segmented_pool(10)  # ten equal segments, alternating between two pools
-gradual_shift = Oblivious(sources=2, shuffled=True, choose_pool=gradual_pool)
+gradual_shift = Oblivious(pool_count=2, shuffled=True, choose_pool=gradual_pool)
 # a log in its own order, once; trials differ only in the learner's draws
 replay = segmented_pool(1, shuffled=False)

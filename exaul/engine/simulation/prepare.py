@@ -207,7 +207,7 @@ def _split_log(
     """Return the records that are played, and the log from which learners start.
 
     A fraction of the records is the first part of a log that is played in its own order, else a random part, drawn
-    from the seed alone. With two sources, it is a part of the first, which alone is known in advance.
+    from the seed alone. With two pools, it is a part of the first, which alone is known in advance.
     """
     if sweep.warm_start is None:
         return records, None
@@ -245,11 +245,11 @@ def _load_records(sweep: Sweep, environment: Environment, records: Sequence[Reco
     for name in ("each", "least"):
         if getattr(sweep, name) != getattr(Sweep, name):
             raise BadInput(f"{name}: given, but this is one sweep, not one for each trace")
-    sources = environment.sources
-    names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:sources]
+    count = environment.pool_count
+    names = sweep.logs or sweep.sources or ("triviaqa-like", "nq-like")[:count]
     kind, size = ("logs" if sweep.logs else "sources", len(names)) if records is None else ("records", len(records))
-    if size != sources:
-        raise BadInput(f"{kind}: {size} given; {sweep.environment} needs {sources}")
+    if size != count:
+        raise BadInput(f"{kind}: {size} given; {sweep.environment} needs {count}")
     if sweep.group is not None and isinstance(environment, Oblivious):
         raise BadInput(f"group: given, but {sweep.environment} does not choose among groups")
     if sweep.group is not None and any(text.startswith("groups=") for text in sweep.tunables):
@@ -271,10 +271,10 @@ def _resolve_horizon(sweep: Sweep, environment: Environment, records: Sequence[R
     The default uses no record twice if the sources are shorter than PAPER_HORIZON, except in adaptive
     environments, which choose records.
     """
-    default = length = environment.sources * min(len(r.scores) for r in records)
+    default = length = environment.pool_count * min(len(r.scores) for r in records)
     if isinstance(environment, Adaptive):
         default = PAPER_HORIZON
-    elif environment.shuffled or environment.sources > 1:
+    elif environment.shuffled or environment.pool_count > 1:
         default = min(PAPER_HORIZON, length)
     elif sweep.horizon is not None and sweep.horizon > length:
         length_clause = f"{sweep.environment} of {records[0].name} has {length} rounds"

@@ -126,16 +126,16 @@ def check_choose_pool(reference: str, environment: Oblivious, horizon: int) -> N
     t, u = np.linspace(1, horizon, 1000).astype(np.int64), np.linspace(0, 1, 1000, endpoint=False)
     pool = Pool(np.ones(1, np.int32), np.zeros(1))
     streams = make_streams(
-        environment.choose_pool, False, [pool] * environment.sources, horizon, 0, np.zeros(1, np.int64)
+        environment.choose_pool, False, [pool] * environment.pool_count, horizon, 0, np.zeros(1, np.int64)
     )
     records_read = streams.no_records_read().astype(np.int64)
     with user_code_errors("environment: choose_pool of", reference):
         chosen = np.asarray(environment.choose_pool(np.where, t, horizon, u))
         native.fill_records(streams, records_read, 0, 1, np.ones((1, 1), np.int32), np.zeros((1, 1)))
         jax.eval_shape(partial(environment.choose_pool, jnp.where), t, horizon, u)  # as on a device
-    outside = chosen[(chosen < 0) | (chosen >= environment.sources)]
+    outside = chosen[(chosen < 0) | (chosen >= environment.pool_count)]
     if outside.size:
-        allowed = f"it must be from 0 to {environment.sources - 1}"
+        allowed = f"it must be from 0 to {environment.pool_count - 1}"
         raise BadInput(f"environment: choose_pool of {reference} returns {outside.flat[0]}; {allowed}")
 
 

@@ -1,9 +1,9 @@
 """``interactive``: a simulated user asks up to ten questions on a topic, then moves to another of 20,962.
 
-Each topic has its own error rate and calibration of the score, drawn once for all trials, so the records are
-correlated within a topic and drift between topics. After "I don't know" the user rephrases the question with
-probability ``again`` (the answer is as right or wrong, the score is another), else changes the topic. After a wrong
-answer the user asks again with probability ``insists``. It stands in for the paper's dialogues between two models.
+Topics differ in error rate and calibration of the score, drawn once for all trials, so the records are correlated
+within a topic and drift between topics. After "I don't know" the user rephrases the question with probability
+``again`` (as right or wrong, with another score), else changes the topic; after a wrong answer, repeats it with
+``insists``; unless the topic's questions are used up: repetitions count. It stands in for the paper's two models.
 """
 
 from typing import Any, NamedTuple

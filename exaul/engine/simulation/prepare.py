@@ -96,14 +96,9 @@ class PreparedSource:
         trial = np.tile(np.arange(trials, dtype=np.int32), len(learner.cells.pair))
         environment, copy = self.environment, np.arange(len(trial), dtype=np.int32)
         stream = copy if isinstance(environment, Adaptive) else trial * np.int32(environment.shuffled)
-        return Copies(
-            learner.cells.alpha[cell],
-            self.answer_cost[pair],
-            self.abstain_cost[pair],
-            stream,
-            trial,
-            *(factor[cell] for factor in learner.cells.factors),
-        )
+        costs = self.answer_cost[pair], self.abstain_cost[pair]
+        eta_scale, gamma_scale = (factor[cell] for factor in learner.cells.factors)
+        return Copies(learner.cells.alpha[cell], *costs, stream, trial, eta_scale, gamma_scale)
 
 
 def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> PreparedSource:
@@ -128,10 +123,7 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
     checkpoints, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
-    if warm_log is not None and sweep.grid == LOG_GRID:
-        grid = log_grid(sweep.arms or LOG_ARMS, warm_log.scores)
-    else:
-        grid = GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in played]))
+    grid = _make_grid(sweep, played, warm_log)
     warm_logs = dict.fromkeys(learners, warm_log)
     if registry.FROM_LOG in learners:
         first = all_records[0]
@@ -146,11 +138,7 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
 
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))
-    scales = {"eta": "eta_scale", "gamma": "gamma_scale", "steps": "step"}
-    for rate, scale in (scales | {"eta_scales": "eta_scale", "gamma_scales": "gamma_scale"}).items():
-        nobody_has = all(np.isnan(getattr(x.cells, scale)).all() for x in ready)
-        if nobody_has and getattr(sweep, rate) not in (None, (), (1.0,)):
-            raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(learners)}")
+    _check_rates(sweep, ready)
     tunable_texts, values = dict(text.split("=", 1) for text in sweep.tunables), np.empty(0)
     if tunable_texts or isinstance(environment, Adaptive):
         values = read_tunables(sweep.environment, environment, tunable_texts)
@@ -176,6 +164,22 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
 
         try_user_code(source)
     return source
+
+
+def _make_grid(sweep: Sweep, played: Sequence[Records], warm_log: Records | None) -> Floats:
+    """Return the thresholds [H]: those of the log from which learners start, or of the records."""
+    if warm_log is not None and sweep.grid == LOG_GRID:
+        return log_grid(sweep.arms or LOG_ARMS, warm_log.scores)
+    return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in played]))
+
+
+def _check_rates(sweep: Sweep, learners: Sequence[PreparedLearner]) -> None:
+    """Raise BadInput if a rate is given that no learner has."""
+    scales = {"eta": "eta_scale", "gamma": "gamma_scale", "steps": "step"}
+    for rate, scale in (scales | {"eta_scales": "eta_scale", "gamma_scales": "gamma_scale"}).items():
+        nobody_has = all(np.isnan(getattr(x.cells, scale)).all() for x in learners)
+        if nobody_has and getattr(sweep, rate) not in (None, (), (1.0,)):
+            raise BadInput(f"{rate}: given, but none of the learners has it: {', '.join(x.name for x in learners)}")
 
 
 def _checkpoints(sweep: Sweep, horizon: int) -> NDArray[np.int64]:

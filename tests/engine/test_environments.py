@@ -108,7 +108,7 @@ def test_the_best_arms_are_those_of_plain_sums(environment, ratings, on_device, 
         played.append([x[:, : records.round_count] for x in (records.cuts, records.errors)])
         with jax.enable_x64(True):
             counter.submit(chunk, records)
-            counter.collect(chunk)
+            counter.collect()
             saved, counter = counter, new(stream, ARMS, CHECKPOINTS, *COSTS)
             list(map(np.copyto, counter.saved_arrays(), saved.saved_arrays()))  # as a save is restored
     assert len(played) > 1

@@ -1,7 +1,7 @@
 """Simulate a batch (all learners on some trials of a source) chunk by chunk, and bound its needs beforehand."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,14 @@ from exaul.engine.simulation.chunks import (
 from exaul.engine.simulation.prepare import PreparedSource
 from exaul.engine.simulation.prepare_learner import PreparedLearner
 from exaul.engine.simulation.totals import SLICE, Totals, totals_of
-from exaul.kernels import uniforms
+from exaul.kernels import native, uniforms
 from exaul.kernels.feedback import PERFECT_FEEDBACK
 from exaul.kernels.game import BLOCK
 from exaul.kernels.learners.learner import Own, start_copies
 from exaul.kernels.metrics import Floats
-from exaul.kernels.native import RecordBlocks
+
+if TYPE_CHECKING:  # which imports JAX
+    from exaul.engine.simulation.jax_chunks import JaxSimulation
 
 OnRounds = Callable[[int], object]  # called with the rounds simulated since its last call, of all copies together
 Saves = tuple[SweepFolder, Batch]  # where states are saved between chunks, and their batch
@@ -58,29 +60,20 @@ class LearnerRun:
         self.copy_count = len(cell)
         padded = padded_indices(self.copy_count)  # whole tiles
         copies = source.copies(learner)
-        aimed = learner.with_aim(copies.take(padded))
         best = np.zeros(len(padded), np.int32) if best is None else best[padded]
         start = start_copies(learner.definition.rule, arms, learner.start, cell[padded], best)
-        games: Any = records
-        self.asked = None  # counts the records that an adaptive environment asks
-        if isinstance(environment := source.environment, Adaptive):
-            trials, seed = source.trials, source.sweep.seed
-            assert isinstance(records, AdaptivePool)
-            self.asked = AskedCounter(copies, records, source.checkpoints)
-            values = np.broadcast_to(source.tunable_values, (self.copy_count, len(environment.tunables)))
-            objective = *copies.take(padded)[:3], values[padded], tunable_choices(environment, values[0])
-            keys = uniforms.trial_keys(seed, uniforms.ENVIRONMENT_STREAM, trials)
-            draw_keys = uniforms.draw_keys(seed, trials, learner.feedback_model != PERFECT_FEEDBACK)
-            games = AdaptiveGames(environment, records, Objective(*objective), keys, draw_keys)
-        setup = learner.backend, aimed, start, arms
-        self.simulation: Any  # both kinds have the methods of ``NativeSimulation``
-        if learner.is_native:
-            self.simulation = NativeSimulation(*setup, games.streams.stream_count)
-        else:
-            from exaul.engine.simulation.jax_chunks import JaxSimulation  # which imports JAX
-
-            self.simulation = JaxSimulation(*setup, games)
         self.checkpoints, shape = source.checkpoints, (len(source.checkpoints), self.copy_count)
+        self.asked = AskedCounter(copies, records, self.checkpoints) if isinstance(records, AdaptivePool) else None
+        setup = learner.backend, learner.with_aim(copies.take(padded)), start, arms
+        self.simulation: NativeSimulation | JaxSimulation
+        if learner.is_native:
+            assert isinstance(records, TrialRecords)
+            self.simulation = NativeSimulation(*setup, records.streams.stream_count)
+        else:
+            from exaul.engine.simulation import jax_chunks  # which imports JAX
+
+            games = _adaptive_games(source, learner, records) if isinstance(records, AdaptivePool) else records
+            self.simulation = jax_chunks.JaxSimulation(*setup, games)
         self.answered, self.wrong = np.zeros(shape, np.int64), np.zeros(shape)
         self.feedback_sums: dict[str, Floats] = {}  # of imperfect feedback, [B] by field of ``FeedbackSums``
 
@@ -89,16 +82,17 @@ class LearnerRun:
         asked = [] if self.asked is None else self.asked.saved_arrays()
         return [*self.simulation.saved_arrays(), self.answered, self.wrong, *asked]
 
-    def submit(self, chunk: Chunk, records: RecordBlocks | None) -> None:
+    def submit(self, chunk: Chunk, records: native.RecordBlocks | None) -> None:
         """Begin to simulate a chunk, on its records if the host made them."""
+        self.chunk = chunk
         self.simulation.submit(chunk, select_rates(self.learner.rates, chunk.block_numbers), records)
 
-    def collect(self, chunk: Chunk) -> None:
+    def collect(self) -> None:
         """Wait for the chunk that was submitted; store the sums at its checkpoints, and those of the feedback.
 
         Raise BadInput if the learner is the user's, and its state is not finite.
         """
-        sums = self.simulation.collect()
+        sums, chunk = self.simulation.collect(), self.chunk
         if is_user_code(self.learner.name):
             from exaul.engine.simulation.user_code import check_finite  # which imports JAX
 
@@ -110,7 +104,20 @@ class LearnerRun:
         self.answered[rows] = sums.answered[is_checkpoint][:, : self.copy_count]
         self.wrong[rows] = sums.wrong[is_checkpoint][:, : self.copy_count]
         if self.asked is not None:
-            self.asked.count(chunk, *(x[:, : self.copy_count] for x in self.simulation.asked))
+            self.asked.count(chunk, *(x[:, : self.copy_count] for x in self.simulation.questions))
+
+
+def _adaptive_games(source: PreparedSource, learner: PreparedLearner, pool: AdaptivePool) -> AdaptiveGames:
+    """Return the games of a learner's copies, in whole tiles, in an adaptive environment with its pool."""
+    environment, copies = source.environment, source.copies(learner)
+    assert isinstance(environment, Adaptive)
+    padded = padded_indices(len(copies.alpha))
+    values = np.broadcast_to(source.tunable_values, (len(copies.alpha), len(environment.tunables)))
+    costs = copies.answer_cost[padded], copies.abstain_cost[padded]
+    objective = Objective(copies.alpha[padded], *costs, values[padded], tunable_choices(environment, values[0]))
+    keys = uniforms.trial_keys(source.sweep.seed, uniforms.ENVIRONMENT_STREAM, source.trials)
+    draw_keys = uniforms.draw_keys(source.sweep.seed, source.trials, learner.feedback_model != PERFECT_FEEDBACK)
+    return AdaptiveGames(environment, pool, objective, keys, draw_keys)
 
 
 def simulate_batch(source: PreparedSource, on_rounds: OnRounds, saves: Saves = NO_SAVES) -> Totals:
@@ -177,14 +184,13 @@ def simulate_pass(
     """
     runs = [LearnerRun(source, learner, records, best) for learner in learners]
     trial_records = records if isinstance(records, TrialRecords) else None
-    # each has ``submit(chunk, records)``, ``collect(chunk)`` and ``saved_arrays()``
-    simulated: list[Any] = [part for part in (counter, *runs) if part is not None]
-    parts = simulated if trial_records is None else [trial_records, *simulated]
+    simulated: list[BestArmCounter | LearnerRun] = [*runs] if counter is None else [counter, *runs]
     folder, batch = saves
     blocks, saved = folder.load_state(batch)
 
     def saved_arrays() -> list[NDArray[Any]]:
-        return [x for part in parts for x in part.saved_arrays()]
+        read = [] if trial_records is None else trial_records.saved_arrays()
+        return [*read, *(x for part in simulated for x in part.saved_arrays())]
 
     targets = saved_arrays() if blocks else []
     if [(x.shape, x.dtype) for x in targets] != [(x.shape, x.dtype) for x in saved]:
@@ -203,7 +209,7 @@ def simulate_pass(
     def collect() -> None:
         if running is not None:
             for part in simulated:
-                part.collect(running)
+                part.collect()
             on_rounds(copy_count * running.round_count)
 
     game_count = len(trial_records.trials) if trial_records else max(run.copy_count for run in runs)

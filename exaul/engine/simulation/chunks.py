@@ -77,12 +77,11 @@ class TrialRecords:
         return [self.records_read]
 
     @cached_property
-    def on_device(self) -> tuple[Streams, uniforms.Draws]:
-        """The records and the keys of the draws on the device, copied once for all simulations there."""
+    def on_device(self) -> tuple[tuple[Any, ...], uniforms.Draws]:
+        """The fields of ``streams`` but the plan, and the keys of draws, copied once for all simulations there."""
         import jax
 
-        streams, keys = jax.device_put((self.streams[1:], self.draw_keys))
-        return Streams(self.streams.plan, *streams), keys
+        return jax.device_put((self.streams[1:], self.draw_keys))
 
 
 class AdaptiveGames(NamedTuple):
@@ -151,13 +150,14 @@ class NativeSimulation:
         self.backend, self.copies = backend, copies
         self.state = backend.init(arms, start, stream_count)
         self.sums = Sums(np.zeros(len(start.arm), np.int64), np.zeros(len(start.arm)))
+        self.questions: tuple[NDArray[Any], ...] = ()  # as in ``JaxSimulation``; an oblivious environment has none
 
     def saved_arrays(self) -> list[NDArray[Any]]:
         """Return the arrays that a save has, in order; it is restored by writing to them."""
         return [*(self.state if isinstance(self.state, tuple) else (self.state,)), *self.sums]
 
-    def submit(self, chunk: Chunk, rates: Rates, records: native.RecordBlocks) -> None:
-        """Begin to simulate a chunk at the rates [K] of its blocks, on the records of ``TrialRecords.make``."""
+    def submit(self, chunk: Chunk, rates: Rates, records: native.RecordBlocks | None) -> None:
+        """Begin to simulate a chunk at the rates [K] of its blocks, on its records, which the host made."""
         # kept until ``collect``: the threads write into it and into ``sums`` and ``state``
         self.checkpoint_sums = CheckpointSums.starting_from(self.sums, chunk.checkpoint_rounds)
         self.futures = self.backend.simulate(self.state, records, rates, self.copies, self.checkpoint_sums)
@@ -191,8 +191,7 @@ class BestArmCounter:
             arms, checkpoints: H, and rounds [P].
             answer_cost, abstain_cost: [pairs, 1], or [pairs, R] if they differ by stream.
         """
-        streams = int(record_stream.max()) + 1
-        self.counts, self.wrong = np.zeros((streams, arms), np.int64), np.zeros((streams, arms))
+        self.by_cut = np.zeros((2, int(record_stream.max()) + 1, arms))  # number of rounds, sum of their errors
         self.record_stream, self.checkpoints = record_stream, checkpoints
         self.costs = answer_cost, abstain_cost
         shape = len(answer_cost), len(record_stream)
@@ -200,20 +199,22 @@ class BestArmCounter:
 
     def saved_arrays(self) -> list[NDArray[Any]]:
         """Return the arrays that a save has."""
-        return [self.counts, self.wrong, self.best_loss, self.best_arm]
+        return [self.by_cut, self.best_loss, self.best_arm]
 
     def best(self) -> BestArms:
         """Return the least losses and the arms after the last checkpoint, of all pairs x trials."""
         return self.best_loss.reshape(len(self.checkpoints), -1), self.best_arm.ravel()
 
-    def submit(self, chunk: Chunk, records: native.RecordBlocks) -> None:
-        """Count the cuts and errors [R, at least K C] of a chunk in the order of rounds; draws are not read."""
-        ends = self.checkpoints[chunk.checkpoint_slice(self.checkpoints)] - chunk.first_round
-        arguments = records.cuts, records.errors, ends, chunk.round_count, self.costs, self.counts, self.wrong
-        self.keep(chunk, *native.find_best_arms(*arguments))
+    def submit(self, chunk: Chunk, records: native.RecordBlocks | None) -> None:
+        """Take a chunk and its records, whose draws are not read."""
+        assert records is not None
+        self.chunk, self.cuts, self.errors = chunk, records.cuts, records.errors
 
-    def collect(self, chunk: Chunk) -> None:
-        """Do nothing: ``submit`` has counted all."""
+    def collect(self) -> None:
+        """Count the cuts and errors of the chunk in the order of rounds."""
+        ends = self.checkpoints[self.chunk.checkpoint_slice(self.checkpoints)] - self.chunk.first_round
+        arguments = self.cuts, self.errors, ends, self.chunk.round_count, self.costs, *self.by_cut
+        self.keep(self.chunk, *native.find_best_arms(*arguments))
 
     def keep(self, chunk: Chunk, losses: Floats, arms: NDArray[np.int32]) -> None:
         """Keep the least losses and their arms at the checkpoints of a chunk, of each stream [..., R]."""
@@ -233,7 +234,6 @@ class AskedCounter:
         """Prepare round 1."""
         count, costs = len(copies.alpha), (copies.answer_cost[None], copies.abstain_cost[None])
         self.counter = BestArmCounter(np.arange(count), len(pool.grid), checkpoints, *costs)
-        self.checkpoints = checkpoints
         self.sums = {kind: np.zeros((len(checkpoints), count)) for kind in ASKED}  # at the checkpoints reached
         self.so_far = {kind: np.zeros(count) for kind in ASKED}
         self.middle = float(np.repeat(pool.cuts, pool.counts).mean())
@@ -246,8 +246,9 @@ class AskedCounter:
         """Count the cuts and errors [K C, B] of a chunk."""
         by_copy = np.ascontiguousarray(cut.T), np.ascontiguousarray(error.T)
         self.counter.submit(chunk, native.RecordBlocks(chunk.round_count, *by_copy, np.empty((0, 0))))
-        rows = chunk.checkpoint_slice(self.checkpoints)
-        last = self.checkpoints[rows] - chunk.first_round - 1  # the rounds of the chunk that are checkpoints
+        self.counter.collect()
+        rows = chunk.checkpoint_slice(self.counter.checkpoints)
+        last = self.counter.checkpoints[rows] - chunk.first_round - 1  # rounds of the chunk that are checkpoints
         high = cut >= self.middle
         for kind, amount in zip(ASKED, (error, error * high, (1 - error) * ~high), strict=True):
             cumulative = self.so_far[kind] + np.cumsum(amount, axis=0)

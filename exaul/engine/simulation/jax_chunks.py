@@ -19,12 +19,11 @@ from jax import lax
 
 from exaul.engine.environments.adaptive import Objective
 from exaul.engine.simulation.chunks import AdaptiveGames, BestArmCounter, Chunk, TrialRecords
-from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK, Array, Block, Copies, ImperfectFeedback, Rates, RuleParams, Start, Sums
-from exaul.kernels.native.backend import threads
+from exaul.kernels.native.backend import RecordBlocks, threads
 from exaul.kernels.play import COPY_AXES, Backend, advance_copies, initial_states, play_round, reweigh
 from exaul.kernels.records import Streams, read_block
-from exaul.kernels.uniforms import Draws
+from exaul.kernels.uniforms import Draws, uniform
 
 OBJECTIVE_AXES = Objective(0, 0, 0, 0, None)  # of ``vmap``
 SUMMED_ROUNDS = 31  # rounds of a sum: from 32 on, XLA shares a sum among the threads of a warp
@@ -72,53 +71,53 @@ def simulate_chunk(
     """
 
     def one_block(carry: Carry, x: tuple[Chunk, Rates]) -> tuple[Carry, tuple[Sums, Any]]:
-        block, rates = x
-        params = copies.rule_params(rates, block.block_numbers, imperfect)
-        draws = Draws(*(None if key is None else _uniforms(key, block, copies.draw_stream) for key in keys))
+        chunk, rates = x  # of one block
+        params = copies.rule_params(rates, chunk.block_numbers, imperfect)
+        draws = Draws(*(None if key is None else _uniforms(key, chunk, copies.draw_stream) for key in keys))
+        given = copies, carry, chunk, params, draws
         if environment is None:
-            streams = Streams(plan, *inputs)
-            carry, answered, errors, asked = _play_records(streams, copies, carry, block, params, draws)
+            carry, answered, errors, asked = _simulate_records(Streams(plan, *inputs), *given)
         else:
-            carry, answered, errors, asked = _play_games(environment, inputs, copies, carry, block, params, draws)
+            carry, answered, errors, asked = _simulate_games(environment, inputs, *given)
         # Errors are summed within the block first, then added to the sums. The bits depend on this grouping, which
         # is the same for all chunks and checkpoints.
         cumulative = Sums(
             carry.sums.answered[None] + jnp.cumsum(answered, axis=0, dtype=jnp.int64),
             carry.sums.wrong[None] + jnp.cumsum(jnp.where(answered, errors, 0.0), axis=0),
         )
-        at_checkpoints = jax.tree.map(lambda x: x[block.checkpoint_rounds - 1], cumulative)
+        at_checkpoints = jax.tree.map(lambda x: x[chunk.checkpoint_rounds - 1], cumulative)
         return carry._replace(sums=jax.tree.map(lambda x: x[-1], cumulative)), (at_checkpoints, asked)
 
     return lax.scan(one_block, carry, (chunk, rates))
 
 
-def _uniforms(key: Any, block: Chunk, streams: Array, first: int = 0) -> Array:
+def _uniforms(key: Any, chunk: Chunk, streams: Array, first: int = 0) -> Array:
     """Return the uniforms [C, B] of a block from the counter ``first`` on; ``streams`` [B] index the keys [U]."""
     # [C, 1] counters and [1, U] keys broadcast to uniforms [C, U]
     counters = jnp.arange(BLOCK, dtype=jnp.uint32)[:, None] + np.uint32(first)
-    return uniforms.uniform(jax.tree.map(lambda x: x[None], key), block.block_numbers, counters)[:, streams]
+    return uniform(jax.tree.map(lambda x: x[None], key), chunk.block_numbers, counters)[:, streams]
 
 
-def _play_records(
-    streams: Streams, copies: Copies, carry: Carry, block: Chunk, params: RuleParams, draws: Draws
+def _simulate_records(
+    streams: Streams, copies: Copies, carry: Carry, chunk: Chunk, params: RuleParams, draws: Draws
 ) -> tuple[Carry, Array, Array, tuple[Any, ...]]:
-    """Play a block of an oblivious environment. Return the carry, answers [C, B], errors [C, B or 1], and ()."""
-    cuts, errors, records_read = read_block(streams, carry.records_read, block.block_numbers)
+    """Simulate a block of an oblivious environment. Return carry, answers [C, B], errors [C, B or 1], and ()."""
+    cuts, errors, records_read = read_block(streams, carry.records_read, chunk.block_numbers)
     learner, state = carry.learner_and_state
     is_shared = cuts.shape[1] == 1  # all copies read one stream: its records are not repeated for every copy
     cuts, errors = (x[:, 0] if is_shared else x[:, copies.record_stream] for x in (cuts, errors))
-    state, answered = advance_copies(learner, state, Block(cuts, errors, draws, block.active), params, is_shared)
+    state, answered = advance_copies(learner, state, Block(cuts, errors, draws, chunk.active), params, is_shared)
     carry = carry._replace(learner_and_state=(learner, state), records_read=records_read)
     return carry, answered, errors.reshape(BLOCK, -1), ()
 
 
-def _play_games(
-    environment: Any, inputs: Any, copies: Copies, carry: Carry, block: Chunk, params: RuleParams, draws: Draws
+def _simulate_games(
+    environment: Any, inputs: Any, copies: Copies, carry: Carry, chunk: Chunk, params: RuleParams, draws: Draws
 ) -> tuple[Carry, Array, Array, tuple[Any, ...]]:
-    """Play a block in an adaptive environment. Return the carry, answers [C, B], errors, and (cuts, errors)."""
+    """Simulate a block in an adaptive environment. Return the carry, answers [C, B], errors, and (cuts, errors)."""
     objective, key, pool = inputs
     # draw i of a round uses the counters from 256 i on: no two draws share one
-    parts = [_uniforms(key, block, copies.draw_stream, BLOCK * i) for i in range(environment.draws)]
+    parts = [_uniforms(key, chunk, copies.draw_stream, BLOCK * i) for i in range(environment.draws)]
     env_draws = jnp.stack(parts, axis=-1) if parts else jnp.zeros((BLOCK, len(copies.draw_stream), 0))
     learner, state = carry.learner_and_state
 
@@ -128,7 +127,7 @@ def _play_games(
         def one_round(states: tuple[Any, Any], x: tuple[Any, ...]) -> Any:
             return play_round(learner, environment, pool, states, params, objective, *x)
 
-        return lax.scan(one_round, (reweigh(learner, learner_state, params), state), (*x, block.active))
+        return lax.scan(one_round, (reweigh(learner, learner_state, params), state), (*x, chunk.active))
 
     games = jax.vmap(one_game, (0, 0, COPY_AXES, OBJECTIVE_AXES, 1, 1), (0, 1))
     states, (answered, cuts, errors) = games(state, carry.environment, params, objective, draws, env_draws)
@@ -154,9 +153,9 @@ def count_chunk(
     """
     answer_cost, abstain_cost = (cost[:, :, None] for cost in costs)
 
-    def count_block(carry: tuple[Array, Array], block: Chunk) -> Any:
+    def count_block(carry: tuple[Array, Array], chunk: Chunk) -> Any:
         by_cut, records_read = carry
-        cuts, errors, records_read = read_block(Streams(plan, *stream_fields), records_read, block.block_numbers)
+        cuts, errors, records_read = read_block(Streams(plan, *stream_fields), records_read, chunk.block_numbers)
         cuts, amounts = cuts.T, jnp.stack([jnp.ones_like(errors.T), errors.T])
 
         def sums_after(count: Array) -> Array:
@@ -172,8 +171,8 @@ def count_chunk(
 
         shape = len(costs[0]), len(cuts)
         zeros = jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
-        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: zeros, y), block.checkpoint_rounds)
-        return (sums_after(jnp.sum(block.active, dtype=jnp.int32)), records_read), at_checkpoints
+        at_checkpoints = lax.map(lambda y: lax.cond(y > 0, find, lambda _: zeros, y), chunk.checkpoint_rounds)
+        return (sums_after(jnp.sum(chunk.active, dtype=jnp.int32)), records_read), at_checkpoints
 
     return lax.scan(count_block, carry, chunk)
 
@@ -206,20 +205,20 @@ class DeviceBestArms(DevicePart, BestArmCounter):
         """Prepare round 1; ``arguments`` are those of ``BestArmCounter`` after the first."""
         super().__init__(records.record_stream, *arguments)
         self.records = records
-        self.carry = np.zeros((2, *self.wrong.shape)), records.streams.no_records_read()
+        self.carry = self.by_cut, records.streams.no_records_read()
 
     def saved_arrays(self) -> list[Any]:
         """Return the arrays that a save has."""
         return [*super().saved_arrays(), self.best_loss, self.best_arm]
 
-    def submit(self, chunk: Chunk, records: object) -> None:
+    def submit(self, chunk: Chunk, records: RecordBlocks | None) -> None:
         """Begin to count a chunk."""
-        streams, _ = self.records.on_device
-        self.launch(count_chunk, streams[:1], chunk, streams[1:], self.costs)
+        self.chunk, plan, (stream_fields, _) = chunk, self.records.streams.plan, self.records.on_device
+        self.launch(count_chunk, (plan,), chunk, stream_fields, self.costs)
 
-    def collect(self, chunk: Chunk) -> None:
+    def collect(self) -> None:
         """Wait for the chunk."""
-        self.keep(chunk, *(np.asarray(x)[chunk.checkpoint_rounds > 0] for x in self.result()))
+        self.keep(self.chunk, *(np.asarray(x)[self.chunk.checkpoint_rounds > 0] for x in self.result()))
 
 
 class JaxSimulation(DevicePart):
@@ -251,16 +250,15 @@ class JaxSimulation(DevicePart):
         if isinstance(records, AdaptiveGames):
             inputs = records.objective, records.keys, records.pool
             return (records.environment, None), *changing, records.draw_keys, inputs, self.backend.imperfect
-        (plan, *streams), draw_keys = records.on_device
-        return (None, plan), *changing, draw_keys, tuple(streams), self.backend.imperfect
+        stream_fields, draw_keys = records.on_device
+        return (None, records.streams.plan), *changing, draw_keys, stream_fields, self.backend.imperfect
 
-    def submit(self, chunk: Chunk, rates: Rates, records: object) -> None:
+    def submit(self, chunk: Chunk, rates: Rates, records: RecordBlocks | None) -> None:
         """Begin to simulate a chunk; the device makes its own records."""
         self.launch(simulate_chunk, *self.arguments(chunk, rates))
 
     def collect(self) -> Sums:
         """Wait for the chunk."""
         sums, questions = self.result()
-        # cuts and errors [K C, B] of the chunk, in an adaptive environment
-        self.asked = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in questions)
+        self.questions = tuple(np.asarray(x).reshape(-1, x.shape[-1]) for x in questions)  # cuts, errors [K C, B]
         return Sums(*(np.asarray(x) for x in sums))

@@ -43,12 +43,12 @@ def run_in_tasks(count: int, task: Callable[[int, int], object]) -> None:
 
 
 class RecordBlocks(NamedTuple):
-    """K blocks of rounds of R streams; N = K C + 16 columns, of which the last 16 are padding."""
+    """The rounds of R streams, in N >= ``round_count`` columns; ``TrialRecords.make`` pads them."""
 
     round_count: int  # number of rounds to simulate, the first columns
     cuts: NDArray[np.int32]  # [R, N] in 1..H-1: arms k < cut answer
     errors: NDArray[np.float64]  # [R, N] in [0, 1]
-    draws: NDArray[np.float64]  # [U, N], uniforms of decisions in [0, 1)
+    draws: NDArray[np.float64]  # [U, N], uniforms of decisions in [0, 1), which counters do not read
 
 
 class NativeBackend(NamedTuple):

@@ -182,7 +182,7 @@ def find_best_arms(
     checkpoint_rounds: NDArray[np.int64],
     round_count: int,
     costs: tuple[NDArray[np.float64], NDArray[np.float64]],
-    counts: NDArray[np.int64],
+    counts: NDArray[np.float64],
     wrong: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Count some rounds of R streams by cut, and find the arms of least loss on the way (eq. 3).

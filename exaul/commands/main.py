@@ -13,7 +13,7 @@ from exaul.commands.terminal import run_guarded
 from exaul.engine.checks import BadInput, as_typed
 
 COMMAND_MODULES = {  # the module of this package that has each command, imported when it is called
-    "sweep": ("sweep", "run learners on a log or a profile; write tables, figures and a summary"),
+    "sweep": ("sweep", "run learners on a log or a profile, and print a summary; --out writes tables and figures"),
     "merge": ("sweep", "join the shards of a sweep"),
     "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
     "figures": ("sweep", "draw the figures of a finished sweep from its tables"),

@@ -33,7 +33,7 @@ NOT_RUN = {  # why a command, program or output is not run, or not compared: a p
     "hours; tests/experiments, tests/benchmarks": "experiments|-m benchmarks",
     "changes the installation; tests/test_package.py": "pip install numpy|pip install --no-deps",
     "a cluster; tests/engine/test_executors.py": "--extra ray|--extra dask|ProcessPoolExecutor",
-    "a GPU": "git clone|--extra cuda12",
+    "a GPU": "--extra cuda12",
     "words, or a file": "sweep > source|# tokens: scopes|exaul-backup",
     "an error; tests/engine/test_data.py": "row 2: score is",
 }

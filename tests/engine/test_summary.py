@@ -14,7 +14,7 @@ from exaul.commands.sweep import print_report
 from exaul.engine.checks import BadInput
 from exaul.engine.feedback import describe_waiting
 from exaul.engine.logs.log import Records
-from exaul.engine.results.summary import describe_checks, shares_answerable, summarize
+from exaul.engine.results.summary import as_latex, describe_checks, shares_answerable, summarize
 from exaul.engine.results.text_table import COMMAND, columns_of, format_table, rounded, wrap
 
 SMALL = {"trials": 2, "horizon": 600, "arms": 20}
@@ -84,6 +84,7 @@ def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
     """A sample of the profile stands for a log, from which a second aci-rank starts; with a log there is none."""
     result = run(Sweep(**SMALL, alphas=(0.1,)))
     assert result.summary().startswith("synthetic profile triviaqa-like: 2 trials of 600 questions\n\n")
+    assert "(the advice below: from half of " in result.summary().split("\n* aci-rank-from-log ")[1]
     named = result.trials.set_index("learner")["warm_start"].dropna()
     assert named.to_dict() == {"aci-rank-from-log": "1,000 drawn rows of triviaqa-like"}
     of_log = run(Sweep(**SMALL, alphas=(0.1,)), [EASY]).summary()
@@ -114,7 +115,7 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     assert table["alpha"] == ["0.20"] * 16 + ["0.05"] * 16
     assert table["regret"] == [f"{x:z.1f} ±{y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
     bounds = np.ceil(means["regret_bound"])
-    assert table["at most"] == ["-" if np.isnan(x) else f"{x:.0f}" for x in bounds]
+    assert table["at most"] == ["-" if np.isnan(x) else f"{x:.0f}" if x <= 600 else "> T" for x in bounds]
     assert table["Lemma 1"] == [f"{x:.0f}" for x in np.ceil(means["lemma_bound"])]
     assert list(table_of(result.summary(80, theory=True), "alpha"))[:7] == shown
 
@@ -181,14 +182,17 @@ def test_a_table_for_a_paper():
     text = result.to_latex()
     lines = text.splitlines()
     title = r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & $R_T$ at most & regret & regret at most \\"
-    assert lines[2] == title
-    cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[4:-2]])
+    assert [lines[0], lines[3]] == ["% T = 600, trials: 2", title]
+    cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[5:-2]])
     assert [*cells[:, 2]] == ["1.0", "2.5"] * 3
     exaul = result.trials[result.trials["learner"] == "exaul"].groupby("lambda")[["regret", "regret_bound"]]
     means, spreads = exaul.mean(), exaul.std(ddof=0)["regret"]
     assert [*cells[2:4, 7]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
     assert [*cells[2:4, 8]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
     assert {*cells[[0, 1, 4, 5], 8]} == {"--"}
+    assert as_latex(result.trials.assign(regret_bound=601)).count(r"& $> T$ \\") == 6
+    mine = result.trials.assign(learner="my_hedge:mine")
+    assert "\nmine & " in replace(result, trials=mine).to_latex()
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
 
 

@@ -73,8 +73,10 @@ class Result:
         return tabled | {name: table for name, table in optional.items() if table is not None and not table.empty}
 
     def write_tables(self, path: Path) -> None:
-        """Write the tables into an existing folder."""
+        """Write the tables into an existing folder; that for LaTeX not over traces."""
         folder.write_files(path, self._tabled, {})
+        if self.traces is None:
+            (path / "table.tex").write_text(self.to_latex(), encoding="utf-8")
 
     def write_figures(self, path: Path) -> None:
         """Write the figures into an existing folder; over traces, only those of all traces."""
@@ -163,8 +165,9 @@ class Result:
         ± is the standard deviation over trials. Over traces each trace has its rows, with its name before the
         learner's.
         """
-        sources = "" if self.traces is None else self.trials["source"] + ", "
-        return summary.as_latex(self.trials.assign(learner=sources + self.trials["learner"]))
+        trials = short_learner_names(self.trials)
+        sources = "" if self.traces is None else trials["source"] + ", "
+        return summary.as_latex(trials.assign(learner=sources + trials["learner"]))
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}

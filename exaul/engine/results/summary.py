@@ -19,6 +19,7 @@ from exaul.kernels.metrics import FEASIBLE, answerable
 KEYS = "learner", "alpha", "lambda"  # of a cell
 ADVISED, UNMARKED = "* ", "  "  # before the name of the learner to use, and before the others
 NONE = "none"  # if no learner is advised
+ABOVE_T = "> T"  # of the bound of a regret: no regret is above T, so it says nothing
 NAMED_TRACES = 8  # most traces to name (chosen)
 BROKEN = "BROKEN"  # a bound that was proved
 BOUNDED = "0 < regret_bound < horizon"  # the trials whose bound of the regret says something
@@ -134,14 +135,15 @@ def summarize(
         sentence = "the most that a threshold can answer of these records with an FDR of at most alpha"
         legend.append(f"{sentence}: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
-        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours")
+        halves = " (the advice below: from half of all rows)" * is_starred
+        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours{halves}")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 
 def as_latex(trials: Table) -> str:
     """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table.
 
-    There is a rule between alphas.
+    There is a rule between alphas. A comment has T and the number of trials.
     """
     table = []
     for cell, rows in _cells(trials):
@@ -151,7 +153,7 @@ def as_latex(trials: Table) -> str:
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
             "$R_T$ at most": _limit(rows["risk_bound"]),
             "regret": _spread(rows["regret"], "z.1f"),
-            "regret at most": _limit(rows["regret_bound"]),
+            "regret at most": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
         }
         table.append(cell | row)
     columns = columns_of(table)
@@ -161,12 +163,14 @@ def as_latex(trials: Table) -> str:
     for alpha in [*dict.fromkeys(columns["alpha"])][::-1]:
         body.insert(columns["alpha"].index(alpha), r"\midrule")
     lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
-    return f"\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
+    horizons = " to ".join(f"{T:,}" for T in sorted({trials["horizon"].min(), trials["horizon"].max()}))
+    comment = f"% T = {horizons}, trials: {trials['trial'].nunique():,}"
+    return f"{comment}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
 def _latex(text: str) -> str:
-    """Return a text in LaTeX: a minus sign becomes a formula; none is a dash."""
-    return "--" if text == "-" else re.sub(r"^-(?=\d)", "$-$", text.translate(LATEX))
+    """Return a text in LaTeX: signs become formulas; none is a dash."""
+    return "--" if text == "-" else re.sub(rf"^-(?=\d)|^{ABOVE_T}$", r"$\g<0>$", text.translate(LATEX))
 
 
 def summarize_theory(
@@ -186,7 +190,7 @@ def summarize_theory(
         best = answerable.get(cell["alpha"], np.nan) if is_held else np.nan
         row = {
             "regret": _spread(rows["regret"], "z.1f"),
-            "regret\nat most": _limit(rows["regret_bound"]),
+            "regret\nat most": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
             "limit\nof R_T": _limit(rows["risk_bound"]),
             "FDR": _spread(rows["fdr"]),
@@ -208,7 +212,7 @@ def summarize_theory(
         "docs/proofs.md; certain for best-fixed)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
         "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
-        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none is proved",
+        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; - or {ABOVE_T}: none below T",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments); -: unknown, or the FDR is above alpha + "
         f"{FDR_TOLERANCE:g}",
@@ -319,9 +323,10 @@ def _spread(values: Any, form: str = ".2%") -> str:
     return _text(values.mean(), f"{{:{form}}} ±{values.std(ddof=0):{form}}")
 
 
-def _limit(bounds: Any) -> str:
-    """Return the mean of bounds, rounded up; "-" if a trial has none."""
-    return _text(np.ceil(bounds.mean(skipna=False)), "{:.0f}")
+def _limit(bounds: Any, most: float = np.inf) -> str:
+    """Return the mean of bounds, rounded up; "-" if a trial has none, ABOVE_T if it is above what is possible."""
+    bound = np.ceil(bounds.mean(skipna=False))
+    return ABOVE_T if bound > most else _text(bound, "{:.0f}")
 
 
 def _rounded_up(bounds: Any) -> str:

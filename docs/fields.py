@@ -1,6 +1,7 @@
 """Fields in the API reference: a field is documented by its comment, or by the help text of its flag."""
 
 import ast
+import re
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,11 @@ def comment_of(node: Any, lines: list[str]) -> str:
 
 class FieldTexts(griffe.Extension):
     """Documents the fields of classes, whose docstrings describe the class as a whole."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Make a link of each page that a docstring names; the reference is two folders below the pages."""
+        if obj.docstring:
+            obj.docstring.value = re.sub(r"`*docs/([\w-]+)\.md`*", r"[\1](../../\1.md)", obj.docstring.value)
 
     def on_class_node(self, *, node: Any, **kwargs: Any) -> None:
         """Add the decorator that ``Configuration`` applies, which gives a class its signature."""

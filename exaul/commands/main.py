@@ -28,14 +28,8 @@ COMMAND_MODULES = {  # the module of this package that has each command, importe
     "convert": ("convert", "write the results of another tool as a log of scored answers"),
     "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, a gateway in front of a model"),
     "audits": ("audits", "show the audited answers without a verdict, or let a model judge them"),
-    "live": (
-        "live",
-        "run a dialogue: a model asks, a model answers, and a learner decides which answers are shown",
-    ),
-    "inspect": (
-        "inspect",
-        "describe one log or a folder of logs: error rate, what fixed thresholds answer, defects",
-    ),
+    "live": ("live", "run a dialogue: a model asks, another answers, a learner decides which answers are shown"),
+    "inspect": ("inspect", "describe a log or a folder of logs: error rate, what thresholds answer, defects"),
 }
 QUICK_START = """exaul decides when a language model says "I don't know", so that few of its
 shown answers are wrong.

@@ -106,9 +106,7 @@ def sweep(arguments: Mapping[str, Any]) -> int:
     with flags.workers() as (executor, workers):
         batches = flags.batches or (BATCHES_PER_WORKER * workers or None)
         if flags.progress == "bar" and sys.stderr.isatty() and store.is_empty():
-            print(
-                "exaul: the first sweep compiles, some 15 seconds; later ones do not", file=sys.stderr, flush=True
-            )
+            print("exaul: the first sweep compiles, some 15 seconds; later ones do not", file=sys.stderr)
         try:
             result = run.run_prepared(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:

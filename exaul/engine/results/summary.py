@@ -323,10 +323,10 @@ def _spread(values: Any, form: str = ".2%") -> str:
     return _text(values.mean(), f"{{:{form}}} ±{values.std(ddof=0):{form}}")
 
 
-def _limit(bounds: Any, most: float = np.inf) -> str:
+def _limit(bounds: Any, largest: float = np.inf) -> str:
     """Return the mean of bounds, rounded up; "-" if a trial has none, ABOVE_T if it is above what is possible."""
     bound = np.ceil(bounds.mean(skipna=False))
-    return ABOVE_T if bound > most else _text(bound, "{:.0f}")
+    return ABOVE_T if bound > largest else _text(bound, "{:.0f}")
 
 
 def _rounded_up(bounds: Any) -> str:

@@ -154,6 +154,8 @@ def test_figures_are_drawn_again_from_the_tables(monkeypatch, one_figure):
         assert main(["figures", "out"]) == 143
     assert {*Path("out").iterdir()} == files.keys() - drawn
     assert main(["figures", "out"]) == 0
+    assert Path("out/table.tex").read_text().startswith("% T = 300, trials: 2\n\\begin{tabular}")
+    Path("out/table.tex").unlink()
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == files
 
 

@@ -10,13 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 from exaul.commands.flags import Command, fields_given
-from exaul.engine.checks import check_installed, quote
+from exaul.engine.checks import check_installed
 from exaul.llm.scores import column_of
 from exaul.serving.configuration import SharedConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, logger, read_keys
 
 SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
-MOST_LISTED = 20  # keys of the file, at most, whose start or alpha is printed
+MOST_LISTED = 20  # keys of the file, at most, whose start is printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
 EXAMPLES = """examples:
@@ -53,8 +53,6 @@ def main(arguments: Mapping[str, Any]) -> int:
         with closing(application.state.service) as service:
             alpha, audit = (service.configuration[name] for name in ("alpha", "audit"))
             settings = {"alpha": alpha, "audit": audit or "none"}
-            key_alphas = service.alphas(MOST_LISTED).items()
-            settings |= {f"alpha of key {quote(key)}": x for key, x in key_alphas if x != alpha}
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
                 column, score = config.log_score, gateway_flags.score

@@ -121,13 +121,12 @@ def scored_reply(completion: Mapping[str, Any]) -> Reply:
 def logprobs_fault(completion: Mapping[str, Any]) -> str:
     """Return what the reply in a completion has whose ``scored_reply`` has no logprobs."""
     choice = completion["choices"][0]
-    given = choice.get("logprobs")
-    if not (isinstance(given, dict) and given.get("content")):
-        return "no log-probabilities"
     with suppress(ValueError, LookupError, TypeError, AttributeError):  # of invalid tokens
         if _answer_tokens(choice, message_text(choice))[0]:
             return "log-probabilities of which one is above 0 or no number"
-    return "log-probabilities that do not match its text"
+        if choice["logprobs"]["content"]:
+            return "log-probabilities that do not match its text"
+    return "no valid log-probabilities"
 
 
 def checked_reply(*fields: Any) -> Reply:

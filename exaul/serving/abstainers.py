@@ -218,8 +218,9 @@ class Abstainers:
         key = as_text("key", key)
         if not abandon_audits:
             self._journal.check_judged(key)
-        config = self._configuration_of(key, self._alpha_of(key) if alpha is None else alpha)
-        source = self._sources.get(key, self._source)
+        if alpha is None and (starts := self._journal.starts(key)):
+            alpha, _ = self._journal.read_start(starts[-1])
+        config, source = self._configuration_of(key, alpha), self._sources.get(key, self._source)
         source = source if warm_start is None else _read_source(warm_start, self._layout)
         start = self._start_after(config, source)
         if isinstance(source, str) and warm_start is not None:
@@ -235,16 +236,6 @@ class Abstainers:
         return abstainer.started
 
     @_uses_file
-    def alphas(self, limit: int) -> dict[str, float]:
-        """Return the target of each key, of at most ``limit`` keys."""
-        return {key: self._alpha_of(key) for key in self._journal.all_keys(limit)}
-
-    def _alpha_of(self, key: str) -> float:
-        """Return the target of the latest start of a key, or that of a new key."""
-        starts = self._journal.starts(key)
-        return self._journal.read_start(starts[-1])[0] if starts else self._configuration_of(key).alpha
-
-    @_uses_file
     def describe_keys(self, limit: int) -> list[str]:
         """Return in lines what keys, at most ``limit`` of the file, start with, and what they answered since."""
         lines, used = [], self._journal.all_keys(limit)
@@ -258,14 +249,13 @@ class Abstainers:
                 continue
             alpha, saved = self._journal.read_start(starts[-1])
             config = self._configuration_of(key, alpha)
-            text = AbstainerStart.of(config, saved).describe(config) or "it began without a log"
-            count, answers = self._journal.count_decisions(key, starts[-1].seq)
-            text += f"; answered since then: {answers / max(count, 1):.1%} of {count:,}"
+            text = AbstainerStart.of(config, saved).describe(config) or f"without a log at alpha = {alpha:g}"
+            count, share = self._journal.count_decisions(key, starts[-1].seq)
             log = saved["log"] if saved else {"sha256": "", "content": None}
             was_chosen = log["sha256"] is None  # it has no file, since it is of the answers of a key
             is_other = isinstance(source, Records) and not was_chosen and log["content"] != source.digest()
-            is_other = is_other or alpha != self._alphas.get(key, alpha)
-            lines.append(f"{name}: {text}{f'; {BEGUN}' * is_other}")
+            advice = f"; {BEGUN}" if is_other or alpha != self._alphas.get(key, alpha) else ""
+            lines.append(f"{name}: {text}; answered since then: {share:.1%} of {count:,}{advice}")
         return lines
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:

@@ -79,11 +79,10 @@ class Journal(JournalFile):
             raise self.unreadable(entry, "a start that was never written")
         return alpha, json.loads(*row)
 
-    def count_decisions(self, key: str, since: int) -> tuple[int, int]:
-        """Return how many decisions a key has from an entry on, and how many of them are answers."""
-        of_key = "SELECT count(*), total(answered) FROM journal WHERE key = ? AND seq >= ? AND kind = ?"
-        count, answers = self._connection.execute(of_key, (key, since, DECIDE)).fetchone()
-        return count, int(answers)
+    def count_decisions(self, key: str, since: int) -> Any:
+        """Return how many decisions a key has from an entry on, and which share of them are answers."""
+        of_key = "SELECT count(*), ifnull(avg(answered), 0) FROM journal WHERE key = ? AND seq >= ? AND kind = ?"
+        return self._connection.execute(of_key, (key, since, DECIDE)).fetchone()
 
     def entries(
         self, *kinds: str, key: str | None = None, since: int = 0, until: int = 2**62, latest_first: bool = False

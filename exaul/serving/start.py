@@ -82,7 +82,8 @@ class AbstainerStart(NamedTuple):
         if self.log is None:
             return ""
         if not self.numbers:
-            return f"{config.learner} takes its thresholds from {self.log['name']}, {self.log['records']:,} rows"
+            source = f"{self.log['name']}, {self.log['records']:,} rows"
+            return f"{config.learner} takes its thresholds from {source}, at alpha = {config.alpha:g}"
         return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
 
 

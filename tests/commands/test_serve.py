@@ -45,9 +45,9 @@ BAD = {
     "--state s --keys unknown.toml": "'beta' is unknown; one of alpha, warm_start",
     "--state s --keys five.toml": "--keys: 'billing': alpha: 5.0 found; it must be in (0, 1)",
     "--state s --warm-start log.csv --log-score msp": "; did you mean score_msp?",
-    "--state s --warm-start log.csv": "; name its column of scores with --log-score; did you mean score_msp?",
-    "--state s --warm-start both.csv": "; name its label column with --log-error or --log-correct, or use exaul c",
-    "--state s --score msp --upstream http://u": "https://…; a column of the log is named by --log-score",
+    "--state s --warm-start log.csv": "; name its column of scores with --log-score COL; did you mean score_msp?",
+    "--state s --warm-start both.csv": "; name its label column with --log-error COL or --log-correct COL, or u",
+    "--state s --score score_msp --upstream http://u": "a score to compute; --log-score names a column",
     "--state s --texts some": "texts: 'some' is unknown",
     "--state s --retain-days -1": "--retain-days: -1",
     "--state other": "not a database",
@@ -166,7 +166,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     assert "; answered since then: 0.0% of 1; it began with another log or alpha: drop" in of_billing
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
-    assert begun.serving == "serving with alpha = 0.1, audit = 0.5, alpha of key 'billing' = 0.2"
+    assert begun.serving == "serving with alpha = 0.1, audit = 0.5"
 
 
 def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys):
@@ -187,12 +187,12 @@ def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys
     assert capsys.readouterr().out == f"key '' begins anew: {said}\n"
     for flags in ((), ("--warm-start", "log.csv")):  # a start from the key's own answers is no mistake
         assert begun(*flags) == ([f"key '': {said}; answered since then: 0.0% of 0"], [])
-    assert begun.serving == "serving with alpha = 0.1, audit = none, alpha of key '' = 0.2"
+    assert begun.serving == "serving with alpha = 0.1, audit = none"
 
 
 def test_a_start_without_a_log_is_warned_of(folder, begun):
     warning = "new keys: without a log, most answers are withheld at first; --warm-start LOG"
-    for line in (warning, "key '': it began without a log; answered since then: 0.0% of 1"):
+    for line in (warning, "key '': without a log at alpha = 0.1; answered since then: 0.0% of 1"):
         (said,), _ = begun()
         assert said.startswith(line)
         with Abstainers("s") as abstainers:

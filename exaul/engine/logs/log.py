@@ -205,7 +205,7 @@ def label_of(path: Path, columns: Sequence[str], layout: Layout) -> tuple[str, b
     if len(label_columns) != 1:
         fault = "the log has columns error and correct"
         fault = fault if label_columns else f"no column error or correct; {listed(columns)}"
-        hint = "; name its label column with error= or correct=, or use "
+        hint = "; name its label column with error=COL or correct=COL, or use "
         raise BadInput(f"{path}: {fault}{hint}{as_typed('convert', 'table')}")
     if label_columns[0] == layout.score:
         raise BadInput(f"{path}: {layout.score!r} named as the column of scores and of labels; they must be two")
@@ -222,7 +222,7 @@ def require_columns(path: Path, columns: Sequence[str], names: Sequence[str]) ->
     """Raise BadInput if a log lacks one of the named columns."""
     for name in names:
         if name not in columns:
-            hint = "; name its column of scores with score="
+            hint = "; name its column of scores with score=COL"
             similar = [x for x in columns if x == f"score_{name}" or x.startswith(f"{name}_")] or [name]
             hint = hint * (name == "score") + meant(similar[:1], columns)
             raise BadInput(f"{path}: no column {name!r}; {listed(columns)}{hint}")

@@ -117,7 +117,8 @@ async def ask_model(flags: GatewayFlags) -> None:
             ask = partial(upstream.reply, headers)
             if not math.isnan(await scorer.score(request, scored_reply(completion), ask)):
                 return
-        trouble = f"an answer of {join_lines(model)} has none: {_why_unscored(flags, completion)}; such ones are "
+        fault = logprobs_fault(completion) if scorer.fields else "none"
+        trouble = f"an answer of {join_lines(model)} has none: the reply has {fault}; such answers are "
         trouble += f"{outcomes[flags.without_score]} (--without-score); another --score may have one"
     except Exception as error:  # of a user's scorer, too
         reason = shorten(join_lines(str(error))) or type(error).__name__
@@ -126,11 +127,6 @@ async def ask_model(flags: GatewayFlags) -> None:
     finally:
         await upstream.close()
     logger.warning("--score %s: %s", flags.score, trouble)
-
-
-def _why_unscored(flags: GatewayFlags, completion: Any) -> str:
-    """Return why an answer has no score although its scorer has not failed."""
-    return f"the reply has {logprobs_fault(completion) if flags.score == 'logprob' else 'none'}"
 
 
 def checked_request(
@@ -315,7 +311,8 @@ class Gateway:
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 return as_score(score), None
-            reason, trouble = "no_score", _why_unscored(self._flags, completion)
+            reason, fault = "no_score", logprobs_fault(completion) if self._scorer.fields else "none"
+            trouble = f"the reply has {fault}"
         except TimeoutError:
             reason, trouble = "score_timeout", "TimeoutError"
         except Exception as error:  # of a user's scorer, too; its text may quote the answer

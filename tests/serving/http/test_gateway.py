@@ -176,14 +176,14 @@ def test_what_is_no_text_is_not_decided(stub, gate, rules):
         assert client.questions() == 0
 
 
-NONE, OTHER, ABOVE = "no log-probabilities", "that do not match its text", "of which one is above 0 or no number"
+NONE, OTHER, ABOVE = "no valid log-probabilities", "not match its text", "of which one is above 0 or no number"
 UNSCORED = {  # changes of a choice, and the reason in the line
     "none": (NONE, lambda choice: choice.pop("logprobs")),
     "another text": (OTHER, lambda choice: choice.update(logprobs=completion("Paris")["choices"][0]["logprobs"])),
     "NaN": (ABOVE, lambda choice: choice["logprobs"]["content"][1].update(logprob=math.nan)),
     "above 0": (ABOVE, lambda choice: choice["logprobs"]["content"][1].update(logprob=0.1)),
-    "no bytes": (OTHER, lambda choice: choice["logprobs"]["content"][1].update(bytes=[300])),
-    "no token": (OTHER, lambda choice: choice["logprobs"]["content"].append(3)),
+    "no bytes": (NONE, lambda choice: choice["logprobs"]["content"][1].update(bytes=[300])),
+    "no token": (NONE, lambda choice: choice["logprobs"]["content"].append(3)),
     "a list": (NONE, lambda choice: choice.update(logprobs=[1])),
 }
 

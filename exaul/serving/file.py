@@ -210,9 +210,9 @@ class JournalFile:
             if name == "seed" and value not in (None, saved):
                 raise BadInput(f"seed: {value} found; {path} was begun with another")
             if name != "seed" and value != saved:
-                found = f"{quote(value)} found; {path} was begun with {quote(saved)}, which stays"
+                fault = f"{quote(value)} found; {path} was begun with {quote(saved)}"
                 of_key = f" or, for one key, {as_typed('journal', 'start')}" if name == "alpha" else ""
-                raise BadInput(f"{name}: {found}; another takes a new file{of_key}")
+                raise BadInput(f"{name}: {fault}, which stays; another takes a new file{of_key}")
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:
         """Prepare the file to append to it."""

@@ -180,7 +180,7 @@ def simulate_with(value, environment, plan, *arguments):
         return jax.numpy.where(is_learner & at, value, draw(keys, block, rounds))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uniforms, "uniform", fixed)
+        patch.setattr(simulated, "uniform", fixed)
         return SIMULATE.__wrapped__(environment, plan, *arguments)
 
 

@@ -85,7 +85,10 @@ def start(arguments: Mapping[str, Any]) -> int:
         keys = abstainers.all_keys()
         if config.key is None or config.key not in keys:
             fault = "missing" if config.key is None else f"{quote(config.key)} found"
-            raise BadInput(f"key: {fault}; it must be one of the keys {quote(keys)}")
+            known = (
+                f"it must be one of the keys {quote(keys)}" if keys else "the file has no decisions yet: delete it"
+            )
+            raise BadInput(f"key: {fault}; {known}")
         if config.warm_start is None:  # a flag that was forgotten must not erase what a key has learned
             raise BadInput("warm_start: missing; LOG or key:KEY to start from, or none to forget everything")
         source = None if config.warm_start == "none" else config.warm_start

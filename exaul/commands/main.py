@@ -78,8 +78,8 @@ def parser(argv: Sequence[str]) -> Parser:
 def name_flags(sentence: str, flags: Sequence[str]) -> str:
     """Return a sentence with flags, as a user types them, for the fields before the colon and NAME=COL after."""
     for name in ("score", "error", "correct"):  # serve has another --score
-        flag = next((flag for flag in (f"--log-{name}", f"--{name}") if flag in flags), f"{name}=")
-        sentence = sentence.replace(f"{name}=COL", f"{flag} COL")
+        flag = next((f"{flag} COL" for flag in (f"--log-{name}", f"--{name}") if flag in flags), f"{name}=COL")
+        sentence = sentence.replace(f"{name}=COL", flag)
     fields, colon, message = sentence.partition(": ")
     typed_flags = [f"--{name.replace('_', '-')}" for name in fields.split(", ")]
     return f"{', '.join(typed_flags)}{colon}{message}" if set(typed_flags) <= set(flags) else sentence

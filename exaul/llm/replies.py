@@ -122,7 +122,9 @@ def logprobs_fault(completion: Mapping[str, Any]) -> str:
     """Return what the reply in a completion has whose ``scored_reply`` has no logprobs."""
     choice = completion["choices"][0]
     with suppress(ValueError, LookupError, TypeError, AttributeError):  # of invalid tokens
-        if _answer_tokens(choice, message_text(choice))[0]:
+        if not (text := message_text(choice)):
+            return "no text"
+        if _answer_tokens(choice, text)[0]:
             return "log-probabilities of which one is above 0 or no number"
         if choice["logprobs"]["content"]:
             return "log-probabilities that do not match its text"

@@ -245,7 +245,8 @@ class Abstainers:
             starts, source = self._journal.starts(key), self._sources.get(key, self._source)
             if not starts:
                 config, start = self._start_of_new(key)
-                lines.append(f"{name}: {start.describe(config) or COLD}")
+                cold = f"without a log: {source} has too few answers with feedback"
+                lines.append(f"{name}: {start.describe(config) or (cold if isinstance(source, str) else COLD)}")
                 continue
             alpha, saved = self._journal.read_start(starts[-1])
             config = self._configuration_of(key, alpha)

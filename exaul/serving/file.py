@@ -210,8 +210,10 @@ class JournalFile:
             if name == "seed" and value not in (None, saved):
                 raise BadInput(f"seed: {value} found; {path} was begun with another")
             if name != "seed" and value != saved:
-                fault = f"{quote(value)} found; {path} was begun with {quote(saved)}"
-                of_key = f" or, for one key, {as_typed('journal', 'start')}" if name == "alpha" else ""
+                began = "none" if saved is None else quote(saved)
+                fault = f"{quote(value)} found; {path} was begun with {began}"
+                is_of_key = name == "alpha" and self.all_keys(1)
+                of_key = f" or, for one key, {as_typed('journal', 'start')}" if is_of_key else ""
                 raise BadInput(f"{name}: {fault}, which stays; another takes a new file{of_key}")
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:

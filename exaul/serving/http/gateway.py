@@ -171,7 +171,8 @@ def checked_request(
         if token_key is None:
             raise BadInput("key: this token has none; its line in --tokens must name one")
         key = token_key
-    check_holds("key", key, token_key in (None, key), "that of this token, whose answers alone it may rate")
+    if token_key not in (None, key):  # it could ask, and not rate
+        raise RequestFailed(403, f"key: {key!r} decides here; the token is for {token_key!r} (--key token)")
     if ref is not None:
         check_text(REF, 1, ref)
     mode = headers.get(WITHHELD_HEADER, flags.withheld)

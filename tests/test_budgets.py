@@ -10,15 +10,15 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 25_874,
+    "product lines": 25_883,
     "test lines": 19_223,
-    "product tokens": 193_112,
-    "test tokens": 185_116,
-    "engine and commands, lines": 9_910,
+    "product tokens": 193_157,
+    "test tokens": 185_115,
+    "engine and commands, lines": 9_913,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_473,
-    "exaul/serving, lines": 4_582,
-    "exaul/llm, lines": 2_904,
+    "exaul/serving, lines": 4_586,
+    "exaul/llm, lines": 2_906,
     "experiments, lines": 2_634,
     "benchmarks, lines": 763,
     "files outside docs": 284,  # of the repository, which has no data

@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 25_883,
-    "test lines": 19_223,
+    "test lines": 19_225,
     "product tokens": 193_157,
-    "test tokens": 185_115,
+    "test tokens": 185_133,
     "engine and commands, lines": 9_913,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_473,

@@ -90,6 +90,7 @@ class ServiceMachine(RuleBasedStateMachine):
             return "repeated"
         # the age counts the questions before this one, which are one more when the next is asked
         if self.clock[key] - time + 1 > self.configuration["expires"]:
+            self.closed[id] = "rated" if reply["audit"] else None  # the late verdict of an audit is kept
             return "late"
         self.closed[id] = "rated"
         return "counted"

@@ -1,5 +1,7 @@
 """Play many games at once: ``vmap`` over learning rates and seeds, and plot the regret. One call, one program."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,16 +20,17 @@ def compute_regrets() -> tuple[np.ndarray, list[float]]:
     learner, params = exaul.make("exaul", ARMS, alpha=ALPHA, horizon=HORIZON)
     cuts = exaul.cuts(exaul.grid("uniform", ARMS), scores)
 
+    def tuned(eta: Any) -> Any:
+        return params._replace(eta=eta, gamma=eta / 2)
+
     def regret(eta: jax.Array, uniforms: jax.Array) -> jax.Array:
-        scaled = params._replace(eta=eta, gamma=eta / 2)
-        answers = exaul.play(learner, scaled, cuts, errors, uniforms)
-        return exaul.regret(learner, scaled, cuts, errors, answers)
+        answers = exaul.play(learner, tuned(eta), cuts, errors, uniforms)
+        return exaul.regret(learner, tuned(eta), cuts, errors, answers)
 
     rates = params.eta * SCALES
     games = jax.vmap(jax.vmap(regret, in_axes=(None, 0)), in_axes=(0, None))
     regrets = np.asarray(jax.jit(games)(rates, rng.random((SEEDS, HORIZON))))
-    scaled = (params._replace(eta=eta, gamma=eta / 2) for eta in rates)
-    return regrets, [float(exaul.regret_bound(learner, rate, HORIZON, delta=1)) for rate in scaled]
+    return regrets, [float(exaul.regret_bound(learner, tuned(eta), HORIZON, delta=1)) for eta in rates]
 
 
 def main(path: str = "regret.png") -> None:

@@ -76,7 +76,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         drawn["reliability"] = draw_reliability(scores, errors)
         folder.write_new(config.out, {"risk-coverage": table}, drawn)
     best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}
-    hint = recommend_grid(records, config.alphas)
+    hint = recommend_grid(records, best_shares)
     hint = f"for exaul sweep: {hint}" if hint else "what learners answer of it"
     numbers = {
         "log": records.name,
@@ -193,7 +193,7 @@ def _compare(config: Inspect, title: str) -> None:
             rows.append(row)
             lines.append(_line(title, trace, row))
             # the sweep of a score has a warm start
-            if title == "trace" and (text := recommend_grid(records, config.alphas)):
+            if title == "trace" and (text := recommend_grid(records, shares)):
                 hints[lines[-1][title]] = text
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:

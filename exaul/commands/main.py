@@ -15,7 +15,7 @@ COMMAND_MODULES = {  # the module of this package that has each command, importe
     "sweep": ("sweep", "run learners on a log or a profile, and print a summary; --out writes tables and figures"),
     "merge": ("sweep", "join the shards of a sweep"),
     "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
-    "figures": ("sweep", "draw the figures of a finished sweep from its tables, and write one for LaTeX"),
+    "figures": ("sweep", "draw the figures of a finished sweep from its tables, and write table.tex, for LaTeX"),
     "profiles": ("sweep", "list the built-in profiles"),
     "verify": ("verify", "compare the decisions of fast backends with those of the readable one, in float64"),
     "plan": ("plan", "print the guarantee of each learner, and how many questions a stronger one needs"),

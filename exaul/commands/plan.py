@@ -163,8 +163,9 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         table = Table(limits)
         start = "without a log" if plan.warm_start is None else "from the log"
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, start)})
+    share = f"{probability:.4g}"
     show(
-        f"at alpha = {plan.alpha}: audit an answer with probability {probability:.4g} (--audit {probability:.4g}).",
+        f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
         f"With probability 1 - {plan.delta}, the FDR of all answers until a week ends is at most this, if "
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "

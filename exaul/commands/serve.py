@@ -67,7 +67,8 @@ def main(arguments: Mapping[str, Any]) -> int:
                         f"--score was {earlier} so far, and is {score} now: go back, or begin each key anew with a "
                         "log of the new one (exaul journal start); if that is done, go on"
                     )
-            count = sum(entry.seq for entry in service.latest_entries(1))  # entries are counted from 1
+            latest = service.latest_entries(1)
+            count = latest[0].seq if latest else 0
             logger.warning(f"{config.state}: {count:,} entries, keys: {service.count_keys():,}")
             for line in [SHADOW_MODE] if config.shadow else service.describe_keys(MOST_LISTED):
                 logger.warning(line)

@@ -110,7 +110,8 @@ def sweep(arguments: Mapping[str, Any]) -> int:
         try:
             result = run.run_prepared(prepared, executor, batches, flags.progress, flags.save_every)
         except (Mismatch, BatchFailed) as error:
-            return refuse("exaul", f"{error} {flags.cluster if config.out or path else ''}".rstrip(), 1)
+            cluster = f" {flags.cluster}" if flags.cluster and (config.out or path) else ""
+            return refuse("exaul", f"{error}{cluster}", 1)
     return print_report(result, flags.theory)
 
 

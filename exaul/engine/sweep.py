@@ -44,14 +44,14 @@ class Sweep(FeedbackFlags, Layout):
     each: tuple[str, ...] = setting(
         (),
         "run a sweep on every combination of values of these columns (a trace), with one table over all; "
-        "an environment of two pools plays each trace and the next",
+        "an environment of two logs plays each trace and the next",
         "COL",
     )
     least: int = setting(1, "least number of records of a trace; shorter ones are left out", "N")
     sources: tuple[str, ...] = setting(
         (),
         "built-in profile(s) instead of logs, see '{exaul} profiles' (default: triviaqa-like, and nq-like for an "
-        "environment of two pools)",
+        "environment of two)",
         "PROFILE",
     )
     environment: str = setting(

@@ -79,10 +79,11 @@ class Journal(JournalFile):
             raise self.unreadable(entry, "a start that was never written")
         return alpha, json.loads(*row)
 
-    def count_decisions(self, key: str, since: int) -> Any:
+    def count_decisions(self, key: str, since: int) -> tuple[int, float]:
         """Return how many decisions a key has from an entry on, and which share of them are answers."""
         of_key = "SELECT count(*), ifnull(avg(answered), 0) FROM journal WHERE key = ? AND seq >= ? AND kind = ?"
-        return self._connection.execute(of_key, (key, since, DECIDE)).fetchone()
+        count, share = self._connection.execute(of_key, (key, since, DECIDE)).fetchone()
+        return count, share
 
     def entries(
         self, *kinds: str, key: str | None = None, since: int = 0, until: int = 2**62, latest_first: bool = False

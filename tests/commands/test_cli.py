@@ -17,6 +17,7 @@ from exaul.commands.main import COMMAND_MODULES, main, parser
 from exaul.engine import registry
 from exaul.engine.logs.diagnosis import recommend_grid
 from exaul.engine.logs.log import Layout, Records, load_log
+from exaul.engine.results.summary import shares_answerable
 from exaul.kernels.metrics import best_coverage, every_threshold, separation
 from tests.processes import ENTRY, ROOT, output_of, python, refusal_of, variables
 
@@ -127,8 +128,9 @@ def test_the_default_grid_is_named_where_it_loses_answers():
     errors = np.tile([1.0, 0.0], 50)
     loses, suits = (Records("log", x, errors, 0, None) for x in (0.9999 - errors / 1e6, (998 - errors) / 999))
     said = "at alpha = 0.1 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
-    assert recommend_grid(loses, [0.6, 0.1]).startswith(said)
-    assert recommend_grid(suits, [0.6, 0.1]) == ""
+    hints = [recommend_grid(x, shares_answerable([x], 1, [0.6, 0.1])) for x in (loses, suits)]
+    assert hints[0].startswith(said)
+    assert hints[1] == ""
 
 
 def test_the_command_alone_says_what_to_do_first(capsys):

@@ -175,7 +175,8 @@ def test_wrong_feedback_moves_the_aim_of_the_bound():
 def test_a_plan_of_audits_is_what_they_prove(capsys):
     """The limit after a week is that of F1; more weeks prove more, and less than everything."""
     lines, _ = printed("--alpha 0.1 --per-day 5000 --audits-per-day 30", capsys)
-    assert any("at alpha = 0.1: audit an answer with probability 0.012 (--audit 0.012)." in line for line in lines)
+    said = "at alpha = 0.1: audit each answer with probability 0.012 (--audit 0.012)."
+    assert any(said in line for line in lines)
     rows = [line.split() for line in lines if re.match(r"\d", line)]
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "26"]
     limits = [float(row[-1][:-1]) / 100 for row in rows]

@@ -1,9 +1,10 @@
 """``interactive``: a simulated user asks up to ten questions on a topic, then moves to another of 20,962.
 
-Topics differ in error rate and calibration of the score, drawn once for all trials, so the records are correlated
-within a topic and drift between topics. After "I don't know" the user rephrases the question with probability
-``again`` (as right or wrong, with another score), else changes the topic; after a wrong answer, repeats it with
-``insists``; unless the topic's questions are used up: repetitions count. It stands in for the paper's two models.
+Topics differ in error rate and in calibration of the score, which are drawn once for all trials. So records are
+correlated within a topic, and drift between topics. After "I don't know", the user rephrases the question with
+probability ``again`` (it is as right or wrong, and its score is another), and else changes the topic. After a wrong
+answer, the user asks again with probability ``insists``. A repetition counts as a question of its topic; when these
+are used up, the topic changes. The environment stands in for the paper's dialogues between two models.
 """
 
 from typing import Any, NamedTuple

@@ -405,18 +405,20 @@ def _repeated_scores(scores: Floats, errors: Floats) -> str | None:
     )
 
 
-def recommend_grid(records: Records, alphas: Sequence[float]) -> str:
-    """Return a sentence with the flag with which a sweep answers more than by default; empty if there is none."""
+def recommend_grid(records: Records, shares: Mapping[float, float]) -> str:
+    """Return a sentence with the flag with which a sweep answers more than by default; empty if there is none.
+
+    ``shares`` are what all thresholds can answer of the records, by alpha (``answerable``).
+    """
     scores, errors = records.scores, records.errors
     if not len(scores):
         return ""
     grid = GRIDS["uniform"](ARMS, scores)
-    shares = {alpha: metrics.best_coverage(grid, scores, errors, alpha) for alpha in alphas}
-    gains = {alpha: answerable(scores, errors, alpha) - share for alpha, share in shares.items()}
-    alpha = max(gains, key=lambda alpha: gains[alpha])
-    if gains[alpha] < LEAST_GAIN:
+    by_default = {alpha: metrics.best_coverage(grid, scores, errors, alpha) for alpha in shares}
+    alpha = max(shares, key=lambda alpha: shares[alpha] - by_default[alpha])
+    if shares[alpha] - by_default[alpha] < LEAST_GAIN:
         return ""
     return (
         f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
-        f"{shares[alpha]:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds"
+        f"{by_default[alpha]:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds"
     )

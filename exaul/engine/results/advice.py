@@ -157,7 +157,7 @@ def describe_use(sweep: Sweep, alpha: float) -> str:
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program, flags = ", ".join(f"{name}={value!r}" for name, value in arguments.items()), sweep.as_flags("--log-")
     command = as_typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
-    served = "as a service (--upstream URL puts it in front of a model; add --audit SHARE now or never)"
+    served = "as a service (--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
     return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
 
 

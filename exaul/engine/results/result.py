@@ -135,7 +135,9 @@ class Result:
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
-            recommend_grid(records[0], sweep.alphas) if is_default and len(records) == 1 else "",
+            recommend_grid(records[0], summary.shares_answerable(records, 1, sweep.alphas))
+            if is_default and len(records) == 1
+            else "",
             summary.summarize(trials, advised=advised, shares=shares, condition=condition, width=width),
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, shorten
 from exaul.llm.replies import Reply, logprobs_fault, scored_reply
-from exaul.llm.scores import PROBE, scorer_of
+from exaul.llm.scores import PROBE, Scorer, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
@@ -104,6 +104,11 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
             application.add_api_route(path, refuse, methods=["POST"], dependencies=allowed, include_in_schema=False)
 
 
+def _fault_of(scorer: Scorer, completion: Any) -> str:
+    """Return what a reply has that got no score although the scorer did not fail."""
+    return logprobs_fault(completion) if scorer.fields else "none"  # of a scorer that asks for log-probabilities
+
+
 async def ask_model(flags: GatewayFlags) -> None:
     """Ask the model a first question. Log a sentence if there is no answer, or if it has no score."""
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
@@ -117,7 +122,7 @@ async def ask_model(flags: GatewayFlags) -> None:
             ask = partial(upstream.reply, headers)
             if not math.isnan(await scorer.score(request, scored_reply(completion), ask)):
                 return
-        fault = logprobs_fault(completion) if scorer.fields else "none"
+        fault = _fault_of(scorer, completion)
         trouble = f"an answer of {join_lines(model)} has none: the reply has {fault}; such answers are "
         trouble += f"{outcomes[flags.without_score]} (--without-score); another --score may have one"
     except Exception as error:  # of a user's scorer, too
@@ -312,8 +317,7 @@ class Gateway:
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 return as_score(score), None
-            reason, fault = "no_score", logprobs_fault(completion) if self._scorer.fields else "none"
-            trouble = f"the reply has {fault}"
+            reason, trouble = "no_score", f"the reply has {_fault_of(self._scorer, completion)}"
         except TimeoutError:
             reason, trouble = "score_timeout", "TimeoutError"
         except Exception as error:  # of a user's scorer, too; its text may quote the answer

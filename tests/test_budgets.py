@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 25_899,
-    "test lines": 19_228,
+    "test lines": 19_241,
     "product tokens": 193_189,
-    "test tokens": 185_165,
+    "test tokens": 185_282,
     "engine and commands, lines": 9_921,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_473,

@@ -13,7 +13,7 @@ from exaul import BadInput
 from exaul.commands.main import main
 from exaul.llm.calls import Calls
 from exaul.llm.endpoint import Endpoint
-from exaul.llm.replies import MAX_TOKENS, Reply, Unreadable, likelihood, reply_of
+from exaul.llm.replies import MAX_TOKENS, Reply, Unreadable, likelihood, logprobs_fault, reply_of
 from tests.models.stub import command_at, completion, reply
 from tests.models.test_convert import edit
 from tests.models.test_endpoint import KEY
@@ -57,6 +57,19 @@ def test_a_score_is_of_the_answers_own_tokens(content, tokens, text, numbers):
     assert (found.text, found.logprobs) == (text, [-n - 1.0 for n in numbers])
     names = found.model, found.fingerprint, found.prompt_tokens, found.reply_tokens
     assert names == ("stub-1", "fp", 10, len(content.split()))
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens", "fault"),
+    [
+        ("Paris", ["Lon", "don"], "log-probabilities that do not match its text"),
+        ("<think>well, let me", ["<think>", "well,", " let", " me"], "no text"),
+        ("Paris", [], "no valid log-probabilities"),
+    ],
+)
+def test_why_a_reply_has_no_logprobs(content, tokens, fault):
+    given = {"content": [{"token": token, "bytes": None, "logprob": -1.0} for token in tokens]}
+    assert logprobs_fault(edited(completion(content), ("choices", 0, "logprobs"), given)) == fault
 
 
 @pytest.mark.parametrize("logprobs", [None, {}, {"content": None}])

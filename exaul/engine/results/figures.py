@@ -109,7 +109,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
             drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
             add_note(drawn[name], f"Not drawn, without this rate: {plain(lacking)}." * bool(lacking))
     names, count = trials["source"].unique(), trials["trial"].nunique()
-    played = plain(names[0]) if len(names) == 1 else f"{len(names)} traces"
+    played = plain(names[0]) if len(names) == 1 else f"{len(names)} sources"
     rounds = " to ".join(f"{t:,}" for t in sorted(set(trials["horizon"].agg(["min", "max"]))))
     for figure in drawn.values():
         add_note(figure, f"{played}: {count:,} trials of {rounds} rounds.")

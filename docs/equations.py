@@ -19,7 +19,7 @@ FUNCTIONS = "exp", "ln", "log", "max", "min", "sum", "in"
 SIGNS = {name: name for name in (*GREEK, *FUNCTIONS, "{", "}", "#", "%")} | {"*": "cdot", "lam": "lambda"}
 SIGNS |= {"<=": "le", ">=": "ge", "<-": "leftarrow", "->": "to", "...": "dots", "..": "dots", "~": "sim"}
 
-CODE = re.compile(r'["`\\@]|--|==|\w\.[a-z]')  # what no equation has
+CODE = re.compile(r'["`\\@]|--|==|\w\.[a-z]|\':')  # what no equation has
 OPERATOR = re.compile(r"\s([<>~]|[-+/<>]?=|<-|[-+/]|in)\s")
 LETTER = rf"(?:[A-Za-z]|{'|'.join(GREEK)})"
 INDEX = r"(?:[_^](?:\{[^{}]+\}|-?\w))"

@@ -12,23 +12,23 @@ from exaul.commands.terminal import run_guarded
 from exaul.engine.checks import BadInput, as_typed
 
 COMMAND_MODULES = {  # the module of this package that has each command, imported when it is called
+    "inspect": ("inspect", "describe a log or a folder of logs: error rate, what thresholds answer, defects"),
     "sweep": ("sweep", "run learners on a log or a profile, and print a summary; --out writes tables and figures"),
-    "merge": ("sweep", "join the shards of a sweep"),
-    "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
-    "figures": ("sweep", "draw the figures of a finished sweep from its tables, and write table.tex, for LaTeX"),
-    "profiles": ("sweep", "list the built-in profiles"),
-    "verify": ("verify", "compare the decisions of fast backends with those of the readable one, in float64"),
     "plan": ("plan", "print the guarantee of each learner, and how many questions a stronger one needs"),
-    "journal verify": ("journal", "repeat all decisions of a journal, and compare them"),
+    "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, a gateway in front of a model"),
+    "audits": ("audits", "show the audited answers without a verdict, or let a model judge them"),
     "journal start": ("journal", "begin a key anew, from a log or because its model has changed"),
+    "journal verify": ("journal", "repeat all decisions of a journal, and compare them"),
     "journal export": ("journal", "write the answers of a journal that have feedback as a log"),
     "collect": ("collect", "ask a language model questions, and write a log of scored answers"),
     "score": ("collect", "add scores of answers to rows that exist, by asking a language model"),
     "convert": ("convert", "write the results of another tool as a log of scored answers"),
-    "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, a gateway in front of a model"),
-    "audits": ("audits", "show the audited answers without a verdict, or let a model judge them"),
     "live": ("live", "run a dialogue: a model asks, another answers, a learner decides which answers are shown"),
-    "inspect": ("inspect", "describe a log or a folder of logs: error rate, what thresholds answer, defects"),
+    "figures": ("sweep", "draw the figures of a finished sweep from its tables, and write table.tex, for LaTeX"),
+    "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
+    "merge": ("sweep", "join the shards of a sweep"),
+    "profiles": ("sweep", "list the built-in profiles"),
+    "verify": ("verify", "compare the decisions of fast backends with those of the readable one, in float64"),
 }
 QUICK_START = """exaul decides when a language model says "I don't know", so that few of its
 shown answers are wrong.

@@ -128,7 +128,7 @@ class Learner(NamedTuple, Generic[RuleType]):
     Attributes:
         feedback: ``bandit`` (errors of its own answers), ``full`` (all errors), ``none``, or ``hindsight`` (a
             comparator that starts from the arm of least loss).
-        rule: of one of the types above.
+        rule: a ``Sided``, ``Drawn``, ``Ranked``, ``Fixed`` or ``Own``.
         rates: ``rates(horizon, arms)`` returns the rates for a known horizon T >= 1 and H >= 2 arms; None if there
             are none.
         anytime: ``anytime(t, arms)`` returns the rates of round t >= 1 for an unknown horizon; None if there are

@@ -158,12 +158,12 @@ def print_report(result: Any, theory: bool) -> int:
 
 
 def figures(arguments: Mapping[str, Any]) -> int:
-    """Draw all figures of a sweep again, from its tables, and write a table for LaTeX."""
+    """Draw all figures of a sweep again, from its tables."""
     from exaul.engine.results.result import redraw
 
     config = Figures(**arguments)
     redraw(Path(config.folder))
-    print(f"figures and table.tex: {config.folder}")
+    print(f"figures: {config.folder}")
     return 0
 
 

@@ -182,15 +182,15 @@ def test_a_table_for_a_paper():
     text = result.to_latex()
     lines = text.splitlines()
     title = r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & $R_T$ at most & regret & regret at most \\"
-    assert [lines[0], lines[3]] == ["% T = 600, trials: 2", title]
-    cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[5:-2]])
+    assert [lines[0], lines[4]] == ["% triviaqa-like: 2 trials of 600 rounds", title]
+    cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[6:-2]])
     assert [*cells[:, 2]] == ["1.0", "2.5"] * 3
     exaul = result.trials[result.trials["learner"] == "exaul"].groupby("lambda")[["regret", "regret_bound"]]
     means, spreads = exaul.mean(), exaul.std(ddof=0)["regret"]
     assert [*cells[2:4, 7]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
     assert [*cells[2:4, 8]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
     assert {*cells[[0, 1, 4, 5], 8]} == {"--"}
-    assert as_latex(result.trials.assign(regret_bound=601)).count(r"& $> T$ \\") == 6
+    assert as_latex(result.trials.assign(regret_bound=601), 0.05).count(r"& $> T$ \\") == 6
     mine = result.trials.assign(learner="my_hedge:mine")
     assert "\nmine & " in replace(result, trials=mine).to_latex()
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]

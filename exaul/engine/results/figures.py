@@ -108,11 +108,8 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
             name = f"{column}-by-{swept.replace('_', '-')}"
             drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
             add_note(drawn[name], f"Not drawn, without this rate: {plain(lacking)}." * bool(lacking))
-    names, count = trials["source"].unique(), trials["trial"].nunique()
-    played = plain(names[0]) if len(names) == 1 else f"{len(names)} sources"
-    rounds = " to ".join(f"{t:,}" for t in sorted(set(trials["horizon"].agg(["min", "max"]))))
     for figure in drawn.values():
-        add_note(figure, f"{played}: {count:,} trials of {rounds} rounds.")
+        add_note(figure, f"{plain(text_table.describe_trials(trials))}.")
     return drawn
 
 
@@ -141,7 +138,8 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
                 dots[plain(name)] = fdr, answered
                 if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:
                     axes.plot(fdr, answered, "ok", **hollow | {"markersize": 12, "markerfacecolor": "none"})
-                    ring = " The ring marks the advised learner."
+                    start = "" if trials["warm_start"].notna().any() else text_table.NOT_FROM_LOG
+                    ring = f" The ring marks the advised learner{start}."
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
         in_percent(axes.xaxis, axes.yaxis)

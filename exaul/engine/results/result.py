@@ -73,8 +73,9 @@ class Result:
         return tabled | {name: table for name, table in optional.items() if table is not None and not table.empty}
 
     def write_tables(self, path: Path) -> None:
-        """Write the tables into an existing folder."""
+        """Write the tables into an existing folder, and ``table.tex``."""
         folder.write_files(path, self._tabled, {})
+        (path / "table.tex").write_text(self.to_latex(), encoding="utf-8")
 
     def write_figures(self, path: Path) -> None:
         """Write the figures into an existing folder; over traces, only those of all traces."""
@@ -165,7 +166,9 @@ class Result:
         ± is the standard deviation over trials. Over traces each trace has its rows, with its name before the
         learner's.
         """
-        return latex_of(self.trials, self.traces is not None)
+        trials = short_learner_names(self.trials)
+        sources = trials["source"] + ", " if self.traces is not None else ""
+        return summary.as_latex(trials.assign(learner=sources + trials["learner"]), self.sweep.delta)
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}
@@ -253,15 +256,8 @@ def load_tables(path: Path, names: Sequence[str]) -> dict[str, Table]:
     return {name: files.load(path / f"{name}.csv") for name in names if (path / f"{name}.csv").exists()}
 
 
-def latex_of(trials: Table, has_traces: bool) -> str:
-    """Return the table of ``Result.to_latex``."""
-    trials = short_learner_names(trials)
-    sources = trials["source"] + ", " if has_traces else ""
-    return summary.as_latex(trials.assign(learner=sources + trials["learner"]))
-
-
 def redraw(path: Path) -> None:
-    """Draw all figures of a finished sweep from its tables, and write ``table.tex``.
+    """Draw all figures of a finished sweep from its tables.
 
     Raises:
         BadInput: the folder has no finished sweep, its tables cannot be drawn, or it is in use or not writable.
@@ -271,10 +267,8 @@ def redraw(path: Path) -> None:
     tabled |= load_tables(path, ("asked", "traces", "advice"))
     try:
         drawn = draw(tabled, manifest["sources"][0]["segments"], manifest["configuration"]["delta"])
-        latex = latex_of(tabled["trials"], "traces" in tabled)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # an edited table
         reason = join_lines(f"{type(error).__name__}: {error}")
         raise BadInput(f"{path}: its tables cannot be drawn ({reason})") from error
     with folder.lock(path), folder.fill_atomically(path) as partial:
         folder.write_files(partial, {}, drawn)
-        (partial / "table.tex").write_text(latex, encoding="utf-8")

@@ -11,7 +11,14 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
 from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import columns_of, format_table, round_up, with_rates
+from exaul.engine.results.text_table import (
+    NOT_FROM_LOG,
+    columns_of,
+    describe_trials,
+    format_table,
+    round_up,
+    with_rates,
+)
 from exaul.engine.results.trials import lemma_holds, risk_holds
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import FEASIBLE, answerable
@@ -121,7 +128,7 @@ def summarize(
             rows.append(row | ({PROVEN: limit} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
-    start = "" if trials["warm_start"].notna().any() else ", if it starts from a log, which it does not here"
+    start = "" if trials["warm_start"].notna().any() else NOT_FROM_LOG
     aims = "it aims at the target, so trials end a little above or below it"
     legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
@@ -140,10 +147,10 @@ def summarize(
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 
-def as_latex(trials: Table) -> str:
+def as_latex(trials: Table, delta: float) -> str:
     """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table.
 
-    There is a rule between alphas. A comment has T and the number of trials.
+    There is a rule between alphas. Comments say what was played, and what the numbers are.
     """
     table = []
     for cell, rows in _cells(trials):
@@ -163,8 +170,10 @@ def as_latex(trials: Table) -> str:
     for alpha in [*dict.fromkeys(columns["alpha"])][::-1]:
         body.insert(columns["alpha"].index(alpha), r"\midrule")
     lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
-    horizons = " to ".join(f"{T:,}" for T in sorted({trials["horizon"].min(), trials["horizon"].max()}))
-    comment = f"% T = {horizons}, trials: {trials['trial'].nunique():,}"
+    lam = f"; lambda = {trials['lambda'].iloc[0]:.4g}" if trials["lambda"].nunique() == 1 else ""
+    probability = f"regret at most: with probability {1 - delta:g} per trial"
+    meanings = f"+-: standard deviation over trials; {probability}; --: none is proved; > T: none below T"
+    comment = f"% {describe_trials(trials)}{lam}\n% {meanings}"
     return f"{comment}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 

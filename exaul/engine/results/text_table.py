@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # which imports pandas
 
 GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
+NOT_FROM_LOG = ", if it starts from a log, which it does not here"  # of the advised learner
 SHORT_NAME = 24  # cells (chosen): names are cut to so many before a column is left out, unless they become equal
 LISTED = 8  # most names in a list of them (chosen)
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
@@ -46,6 +47,15 @@ def with_answered(curves: "Table") -> "Table":
     """Return ``curves.csv`` with the share answered, which is 1 minus the inefficiency."""
     mirrored = {"mean": "mean", "q05": "q95", "q95": "q05"}
     return curves.assign(**{f"answered_{x}": 1 - curves[f"inefficiency_{y}"] for x, y in mirrored.items()})
+
+
+def describe_trials(trials: "Table") -> str:
+    """Return which source was played, in how many trials of how many rounds, and the log from which all start."""
+    names, logs, horizons = (trials[column].unique() for column in ("source", "warm_start", "horizon"))
+    played = names[0] if len(names) == 1 else f"{len(names)} sources"
+    rounds = " to ".join(f"{T:,}" for T in sorted({horizons.min(), horizons.max()}))
+    start = f", started from {logs[0]}" if len(logs) == 1 and trials["warm_start"].notna().all() else ""
+    return f"{played}: {trials['trial'].nunique():,} trials of {rounds} rounds{start}"
 
 
 def traces_by_answerable(table: "Table") -> list[str]:

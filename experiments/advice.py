@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.logs.files import Table
-from exaul.engine.results import figures
+from exaul.engine.results import trace_figures
 from exaul.engine.results.advice import ACI_RANK, THRESHOLD, is_near
 from exaul.kernels.metrics import FEASIBLE
 from experiments import beyond
@@ -93,7 +93,7 @@ CLAIMS = {
 def _draw(tables: Tables) -> Figures:
     rights = tables["rights"]
     dots = rights.assign(above=rights["fdr"] - rights["alpha"])[rights["answerable"] >= FEASIBLE]
-    return {"rights": figures.scatter(dots, "above", "dots: traces, each way on records that it had not seen")}
+    return {"rights": trace_figures.scatter(dots, "above", "A dot is a trace, on records not seen before.")}
 
 
 advice = Experiment(

@@ -139,7 +139,8 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
         reached = min(alpha, error_rate)  # the curve ends where all is answered
         axes.plot([1, share, share], [reached, reached, 0], color="#525252", linewidth=0.7, linestyle=":")
         height = max(reached, height + top / 20)  # labels do not overlap
-        axes.text(1.01, height, f"$\\alpha$ = {100 * alpha:.4g}%: from {threshold}", fontsize=7, va="center")
+        text = f"$\\alpha$ = {100 * alpha:.4g}%: score $\\geq$ {threshold}"
+        axes.text(1.01, height, text, fontsize=7, va="center")
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
     figures.add_legend(figure, panels, "A dotted line leads from $\\alpha$ to the share that is answered.")

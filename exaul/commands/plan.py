@@ -187,7 +187,7 @@ def draw_limits(table: Any, alpha: float, start: str) -> Any:
     axes.axhline(alpha, label="target $\\alpha$", **figures.TARGET_STYLE)
     # the first limits may be so large that they say little
     axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.05 * rows["fdr"].max(), 1.0)))
-    axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=9)
+    axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=8)
     figures.in_percent(axes.yaxis)
     figures.add_legend(figure, panels, f"A guarantee is of aci-rank, {start}, if each answer is rated at once.")
     return figure

@@ -10,7 +10,7 @@ from exaul.engine import folder
 from exaul.engine.checks import check_holds
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, describe_trials, plain, short_learner_names, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, Z
@@ -52,7 +52,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         rows.append(dict(zip(CELL_COLUMNS, cell, strict=True)) | fitted)
         bounds = trials.groupby("horizon")["regret_bound"].mean()
         means = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
-        points += [rows[-1] | {"horizon": T, "regret": mean, "mean_bound": bound} for T, mean, bound in means]
+        points += [rows[-1] | {"horizon": T, "regret": mean, "regret_bound": bound} for T, mean, bound in means]
     table = files.Table(rows)
     if sweep.out is not None:
         from exaul.engine.results import figures  # imports matplotlib
@@ -61,7 +61,9 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         named = with_rates(short_learner_names(files.Table(points)))
         if named.groupby(columns).ngroups == 1:  # else the legend of all panels would have the slopes of one
             named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
-        drawn = figures.against(named, "horizon", "regret", columns, "mean_bound")
+        named["probability"] = f"{1 - sweep.delta:g}"
+        drawn = figures.against(named, "horizon", "regret", columns, "regret_bound")
+        figures.add_note(drawn, f"A line is the mean over trials. {plain(describe_trials(files.stack(tables)))}.")
         folder.write_new(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
     return table
 

@@ -1,7 +1,4 @@
-"""Draw figures from tidy tables. Lines differ in dashes and lightness, so figures are readable in grey.
-
-Only this module imports matplotlib.
-"""
+"""Draw figures from tidy tables. Lines differ in dashes and lightness, so figures are readable in grey."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
@@ -19,13 +16,11 @@ from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from exaul.engine.logs.files import Table, stack
+from exaul.engine.logs.files import Table
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import text_table
-from exaul.engine.results.advice import FDR_TOLERANCE
-from exaul.engine.results.text_table import as_label, plain, traces_by_answerable, with_answered, with_rates
+from exaul.engine.results.text_table import as_label, plain, with_answered, with_rates
 from exaul.kernels.learners.aci_rank import STEP
-from exaul.kernels.metrics import FEASIBLE
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -50,21 +45,21 @@ _STYLES = (
 )
 _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a learner's rates
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":"}
+BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":", "markersize": 2.5}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
-_COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
+COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
 PANELS = 18  # most panels in a figure; of more groups, some are drawn
 _NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
-MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, and characters of a name
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
+REGRET = "regret (in units of the loss)"
 OVER_TIME = {  # by name of the figure: ``curve``, ``label`` and ``dotted`` of ``over_time``
     "fdr": ("fdr", FDR, ""),
     "answered-over-time": ("answered", ANSWERED, ""),
     "risk": ("fdr_risk", "wrong above the target, R$_t$", "risk_bound"),
-    "regret": ("regret", "regret", "regret_bound"),
+    "regret": ("regret", REGRET, "regret_bound"),
 }
 SWEPT = {
     "alpha": "target FDR $\\alpha$",
@@ -75,8 +70,12 @@ SWEPT = {
     "horizon": "rounds $T$",
     "arms": "arms $H$",
 }
-AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": "regret"}
-BOUNDS = {"risk_bound": "limit on any sequence", "regret_bound": "bound, with probability {probability}"}
+AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
+BOUNDS = {
+    "risk_bound": "limit on any sequence",
+    "regret_bound": "bound, with probability {probability}",
+    "mean_bound": "bound of the mean",
+}
 COUNT = "{x:,.0f}"  # how a number of rounds or errors is written
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
@@ -120,14 +119,14 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     """
     figure, panels = panel_grid(trials, ANSWERED, by=_PANEL)
     named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
-    shares = 1 - trials.groupby([*_PANEL, "learner"])["inefficiency"].mean()
+    learners = trials.groupby([*_PANEL, "learner"])
+    shares = 1 - learners["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
-    margin = max(0.15 * (high - low), 0.03)
-    ring = ""
+    ringed, ring, margin = "", "", max(0.15 * (high - low), 0.03)
+    right = 1.08 * max(trials["alpha"].max(), learners["fdr"].quantile(0.95)[shares > 0].max())  # NaN is not above
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
         best = advised.get((rows["source"].iloc[0], alpha))
-        axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
         for style, name, group in styled_lines(rows):
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
@@ -139,35 +138,44 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
                 if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:
                     axes.plot(fdr, answered, "ok", **hollow | {"markersize": 12, "markerfacecolor": "none"})
                     start = "" if trials["warm_start"].notna().any() else text_table.NOT_FROM_LOG
-                    ring = f" The ring marks the advised learner{start}."
-        axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
-        axes.set_xlim(0, 1.08 * max(np.nan_to_num(axes.get_xlim()[1]), alpha))
+                    ringed, ring = plain(name), f" The ring marks the advised learner{start}."
+        axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
+        axes.set(xlim=(0, right), ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         in_percent(axes.xaxis, axes.yaxis)
-        if named:
-            _name_dots(axes, dots)
     spread = "A mark is the mean over trials, its line reaches from 5% to 95% of them. "
     note = f"{spread * (trials['trial'].nunique() > 1)}The target is dashed.{ring}"
     add_legend(figure, [] if named else panels, note + _missing_note(trials, trials["inefficiency"] < 1))
+    if named:
+        figure.draw_without_rendering()  # lays out the panel
+        _name_dots(axes, dots, bold=ringed)
     return figure
 
 
-def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]]) -> None:
+def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -> None:
     """Write a name beside each dot, at the nearest free place, with a line to it if it is far."""
+
+    def gap(box: Bbox, point: Any) -> float:
+        return float(np.hypot(*np.maximum(np.maximum(box.min - point, point - box.max), 0)))
+
     places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
     scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
-    occupied = [Bbox([dot, dot]).padded(6 * scale) for dot in places.values()]
+    occupied = [Bbox([dot, dot]).padded((7 if name == bold else 6) * scale) for name, dot in places.items()]
+    occupied.append(axes.lines[-1].get_window_extent())  # the target
     for name in sorted(dots, key=lambda name: dots[name][1]):
-        width, boxes = 3.5 * len(name) + 3, dict[tuple[int, int], Bbox]()
+        width, boxes = (4.1 if name == bold else 3.5) * len(name) + 3, dict[tuple[int, int], Bbox]()
         for right, up in near:
             corner = places[name] + scale * np.array([right + width * (np.sign(right) - 1) / 2, up - 4])
             boxes[right, up] = Bbox([corner, corner + scale * np.array([width, 8])])
         fitting = [offset for offset in near if axes.bbox.count_contains(boxes[offset].corners()) == 4] or near
-        best = min(fitting, key=lambda offset: boxes[offset].count_overlaps(occupied))
+        free = min(boxes[offset].count_overlaps(occupied) for offset in fitting)
+        fitting = [offset for offset in fitting if boxes[offset].count_overlaps(occupied) == free]
+        owned = [x for x in fitting if min(places, key=lambda dot: gap(boxes[x], places[dot])) == name]
+        best = (owned or fitting)[0]
         occupied.append(boxes[best])
-        text_style: dict[str, Any] = {"fontsize": 7, "va": "center", "bbox": {"color": "white", "pad": 0.5}}
+        text_style = dict[str, Any](fontsize=7, va="center", bbox={"color": "white", "pad": 0.5}, zorder=1)
         text_style |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
         line = {"arrowstyle": "-", "linewidth": 0.5 * (np.hypot(*best) > 15), "shrinkB": 6}
-        axes.annotate(name, dots[name], best, arrowprops=line, **text_style)
+        axes.annotate(name, dots[name], best, arrowprops=line, weight=400 + 300 * (name == bold), **text_style)
 
 
 def in_percent(*axes: Axis) -> None:
@@ -221,8 +229,8 @@ def over_time(
     """
     are_shares = curve in ("fdr", "answered")
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
-    horizon = curves["t"].max()  # the axis is logarithmic if T is large, or checkpoints are not evenly spaced
-    log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
+    horizon = curves["t"].max()  # the axis is logarithmic if T is large, or if checkpoints are, for a regret
+    log = horizon >= LOG_HORIZON or (dotted != "" and curves["t"].median() < horizon / 4)
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 2000 and not log else (1, "round $t$")
     is_drawn = curves[f"{curve}_mean"].notna()
     late = curves[is_drawn & (curves["t"] > horizon * 0.03)]  # the noise of the first rounds would set the scale
@@ -230,7 +238,10 @@ def over_time(
     top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
     low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
-    ends = (2 * low - LINEAR / 10, 2 * top + LINEAR) if dotted else (low - margin, top + 4 * margin)
+    all_log = log and late[f"{curve}_mean"].min() > 0 and dotted != ""  # where a power of t is a line
+    scale = {"value": "log"} if all_log else {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4}  # no bend
+    dotted_ends = 1 if all_log else 2 * low - LINEAR / 10, 2 * top + LINEAR
+    ends = dotted_ends if dotted else (low - margin, top + 4 * margin)
     for axes, rows in panels:
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             if line[f"{curve}_mean"].isna().all():
@@ -239,22 +250,26 @@ def over_time(
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             _band(axes, t, line, curve, style, label=as_label(lines, name), markevery=spacing)
             if dotted and np.isfinite(line[dotted]).any():
-                axes.plot(t, line[dotted], **style | BOUND_STYLE, markevery=spacing)
+                says_something = line[dotted] < line["t"]  # no R_t and no regret is above t
+                axes.plot(t, line[dotted].where(says_something), **style | BOUND_STYLE, markevery=spacing)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
-        axes.set(xscale="log" if log else "linear", ylim=ends, xlabel=rounds)
-        axes.set_xlim(rows["t"].min() * log, rows["t"].max() / unit)
+        axes.set(xscale="log" if log else "linear", xlabel=rounds)
+        start = horizon / 1000 if are_shares else rows["t"].min()  # shares of few rounds are noise
+        axes.set_xlim(start * log, rows["t"].max() / unit)
+        axes.xaxis.set_major_formatter(COUNT)
         if dotted:
-            axes.set_yscale("symlog", linthresh=LINEAR)
+            axes.set_yscale(**scale)
             axes.yaxis.set_major_formatter(COUNT)
+        axes.set_ylim(ends)
         if are_shares:
             in_percent(axes.yaxis)
     note = _lines_note(panels) + _missing_note(curves, is_drawn)
     if dotted:
         note += _bound_note(panels[0][0], curves[is_drawn], dotted)
-        note += f" From -{LINEAR} to {LINEAR} the y axis is linear."
+        note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (not all_log)
     add_legend(figure, panels, note)
     return figure
 
@@ -267,7 +282,7 @@ def _missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> st
 
 def _bound_note(axes: Axes, rows: Table, bound: str) -> str:
     """Add a dotted bound to the legend. Return what it is, which learners have none, and which one above T."""
-    meaning, names = BOUNDS.get(bound, "mean bound"), rows["learner"].str.partition(", ")[0]
+    meaning, names = BOUNDS[bound], rows["learner"].str.partition(", ")[0]
     if rows[bound].isna().all():
         return f" No learner here has a proven {meaning.partition(',')[0]}."
     axes.plot([], [], color="#525252", label="proven bound", **BOUND_STYLE)
@@ -290,8 +305,9 @@ def asked_figure(table: Table) -> Figure:
     for axes, rows in panels:
         for style, (kind, label) in zip(_styles(), kinds.items(), strict=False):
             _band(axes, rows["t"], rows, kind, style | {"marker": ""}, label=label)
-        axes.set(xlim=(0, rows["t"].max()), ylim=(0, 1.02), xlabel="round $t$")
-        axes.set_title(plain(rows["learner"].iloc[0]), fontsize=9)
+        axes.set(xlim=(0, rows["t"].max()), xlabel="round $t$")
+        axes.xaxis.set_major_formatter(COUNT)
+        axes.set_title(plain(rows["learner"].iloc[0]), fontsize=8)
         in_percent(axes.yaxis)
     cell = f"{as_label('alpha', alpha)} and {as_label('lambda', lam)}" + " (the first)" * (len(first) < len(table))
     add_legend(figure, panels, f"Shares since the last checkpoint, at {cell}. {_lines_note(panels)}")
@@ -352,76 +368,6 @@ def _at_values(axes: Axes, values: Any, are_shares: bool) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def traces_figure(table: Table) -> Figure:
-    """Draw a sweep over traces: a dot per feasible row of ``traces.csv``."""
-    dots = with_rates(table).assign(above=(table["fdr"] - table["alpha"]).where(table["answerable"] >= FEASIBLE))
-    note = f"A dot is a trace with at least {FEASIBLE:.0%} answerable, mean over trials; above 100% is at 100%."
-    return scatter(dots, "above", note)
-
-
-def traces_by_learner(table: Table) -> Figure:
-    """Draw ``traces.csv`` as a map of trace and learner, with a panel per alpha.
-
-    A field has the share answered in percent, and is darker the larger it is; the first column is what a threshold
-    can answer. A field has a mark in its corner where the FDR is above alpha by more than a tolerance
-    (``fdr_within_01``), and a pale number, unshaded, where a threshold that holds alpha answers less than a share
-    FEASIBLE. At most ``MAPPED`` traces are drawn, in the order of ``traces_by_answerable``.
-    """
-    table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
-    best = table.drop_duplicates(["trace", "alpha"]).dropna(subset="answerable")  # unknown between two sources
-    table = stack([best.assign(learner="a threshold", answered=best["answerable"], fdr_within_01=1), table])
-    table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
-    traces, learners = traces_by_answerable(table), list(dict.fromkeys(table["learner"]))
-    shown = traces[:MAPPED]
-    start = text_table.shared_start(shown)
-    names = [plain(text_table.abridge(name.removeprefix(start), LONGEST_NAME)) for name in shown]
-    figure, panels = panel_grid(table, "", by=["alpha"])
-    figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // _COLUMNS))
-    figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * min(len(panels), _COLUMNS))
-    for axes, rows in panels:
-        columns = ["answered", "fdr_within_01", "feasible"]
-        fields = rows.pivot_table(index="trace", columns="learner", values=columns)
-        answered, held, feasible = (fields[x].reindex(shown)[learners].to_numpy() for x in columns)
-        shades = np.where(feasible == 0, 0, answered)
-        axes.imshow(shades, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
-        for (y, x), share in np.ndenumerate(answered):
-            color, solid = "white" if shades[y, x] > 0.8 else "black", 1.0 if feasible[y, x] else 0.45
-            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color, alpha=solid)
-            if held[y, x] < 1:
-                axes.plot(x + 0.38, y - 0.3, marker="s", markersize=3.5, color="#d94801")
-        axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
-        axes.set_yticks(range(len(shown)), names, fontsize=7)
-        axes.label_outer()  # all panels have the same traces
-        axes.set_title(as_label("alpha", rows["alpha"].iloc[0]), fontsize=9)
-    tail = f" {len(traces) - MAPPED} more traces are in traces.csv." if len(traces) > MAPPED else ""
-    corner = f"An orange corner: the FDR is above $\\alpha$ + {FDR_TOLERANCE:.0%}."
-    pale = f"A pale number, unshaded: a threshold answers less than {FEASIBLE:.0%}."
-    tail += f"\nEach name begins with {plain(start)}" * bool(start)
-    add_legend(figure, panels, f"A number is the mean share answered in %. {corner} {pale}{tail}")
-    return figure
-
-
-def scatter(table: Table, above: str, note: str) -> Figure:
-    """Draw ``above``, the FDR minus alpha, against ``of_answerable``: a panel per learner, a marker per alpha.
-
-    All panels have the same axes. Best is x = 1 with y at most 0.
-    """
-    figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["learner"])
-    low, high = min(0.0, table[above].min()), max(0.0, table[above].max())
-    margin = 0.04 * (high - low) or 0.01
-    for axes, rows in panels:
-        for style, alpha, dots in styled_lines(rows, "alpha"):
-            dot_style = style | {"linestyle": "", "alpha": 0.5}
-            axes.plot(dots["of_answerable"], dots[above], label=as_label("alpha", alpha), **dot_style)
-        axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
-        axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
-        axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
-        axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=9)
-        in_percent(axes.xaxis, axes.yaxis)
-    add_legend(figure, panels, note)
-    return figure
-
-
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
     """Yield style, value and rows for each value of a column.
 
@@ -441,8 +387,8 @@ def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[st
 def _styles() -> Iterator[dict[str, Any]]:
     """Yield the styles, again and again."""
     for color, dashes, marker in cycle(_STYLES):
-        line = {"color": color, "linestyle": dashes, "linewidth": 1.4}
-        yield line | {"marker": marker, "markersize": 5.5 if marker == "*" else 4}
+        line = {"color": color, "linestyle": dashes, "linewidth": 1.2}
+        yield line | {"marker": marker, "markersize": 5 if marker == "*" else 3.5}
 
 
 def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure, list[tuple[Axes, Table]]]:
@@ -456,25 +402,27 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
     size = min(len(groups), PANELS)
     shown = np.linspace(0, len(groups) - 1, size).round().astype(int)
-    columns = alphas if 1 < alphas <= min(2 * _COLUMNS, size - 1) else _COLUMNS  # one for each alpha
+    columns = alphas if 1 < alphas <= min(2 * COLUMNS, size - 1) else COLUMNS  # one for each alpha
     width = min(size, columns * -(-size // (columns * _ROWS)))
     height = -(-size // width)
-    figure = Figure(figsize=(max(4.6, 3.1 * width), 2.7 * height + 0.7), layout="constrained")
-    grid = figure.subplots(height, width, squeeze=False)
+    figure = Figure(figsize=(max(3.9, 2.4 * width), 2.2 * height + 0.9), layout="constrained")
+    grid = figure.subplots(height, width, squeeze=False, sharey=True)
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     titles = [", ".join(as_label(by[i], values[i]) for i in differ) for values, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
         title = sub("(?<![:,]) ", "\xa0", sub("([:,])(?! )", r"\1 ", titles[index]))  # break after these alone
-        axes.set_title(fill(title, 36, break_on_hyphens=False).replace("\xa0", " "), fontsize=9)
+        axes.set_title(fill(title, 32, break_on_hyphens=False).replace("\xa0", " "), fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(which="both", labelsize=8)
+        axes.xaxis.label.set_size(8)
         panels.append((axes, groups[index][1]))
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
     if len(groups) > size:
         add_note(figure, f"{len(groups) - size} more panels are not drawn: see the tables.")
     for row in grid:
-        row[0].set_ylabel(fill(label, 30, break_on_hyphens=False))
+        row[0].set_ylabel(fill(label, 30, break_on_hyphens=False), fontsize=8)
     return figure, panels
 
 
@@ -483,10 +431,10 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     entries = dict[str, Any]()  # handles by label
     for axes, _ in panels:
         entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    columns = max(1, int(figure.get_figwidth() / max(1.6, 0.65 + 0.055 * max(map(len, entries), default=0))))
-    figure.set_figheight(figure.get_figheight() + 0.17 * max(0, -(-len(entries) // columns) - 3))
-    style: dict[str, Any] = {"ncols": columns, "handlelength": 3, "frameon": False, "fontsize": 8}
-    figure.legend([*entries.values()], [*entries], loc="outside upper center", **style)
+    columns = max(1, int(figure.get_figwidth() / (0.47 + 0.048 * max(map(len, entries), default=0))))
+    figure.set_figheight(figure.get_figheight() + 0.15 * max(0, -(-len(entries) // columns) - 3))
+    style = dict[str, Any](ncols=columns, columnspacing=1.2, handlelength=3, frameon=False, fontsize=7)
+    figure.legend([*entries.values()], [*entries], loc="outside upper center" if entries else "center", **style)
     add_note(figure, note)
 
 

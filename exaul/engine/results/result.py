@@ -220,12 +220,13 @@ class Result:
 
 def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, Any]:
     """Return the figures of the given tables of a sweep by name; ``segments`` as in ``figures.draw``."""
-    from exaul.engine.results import figures  # imports matplotlib
+    from exaul.engine.results import figures, trace_figures  # import matplotlib
 
     tabled = {name: short_learner_names(table) for name, table in tabled.items()}
     drawn: dict[str, Any] = {}
     if (traces := tabled.get("traces")) is not None:
-        drawn |= {"traces": figures.traces_figure(traces), "traces-by-learner": figures.traces_by_learner(traces)}
+        drawn["traces"] = trace_figures.traces_figure(traces)
+        drawn["traces-by-learner"] = trace_figures.traces_by_learner(traces)
     if "trials" in tabled:
         known, note = {"probability": f"{1 - delta:g}"}, ""
         trials, curves = tabled["trials"].assign(**known), tabled["curves"].assign(**known)

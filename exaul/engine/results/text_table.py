@@ -54,7 +54,9 @@ def describe_trials(trials: "Table") -> str:
     names, logs, horizons = (trials[column].unique() for column in ("source", "warm_start", "horizon"))
     played = names[0] if len(names) == 1 else f"{len(names)} sources"
     rounds = " to ".join(f"{T:,}" for T in sorted({horizons.min(), horizons.max()}))
-    start = f", started from {logs[0]}" if len(logs) == 1 and trials["warm_start"].notna().all() else ""
+    of_it = f" of {played}"  # as in "0.5 of LOG"
+    is_shared = len(logs) == 1 and trials["warm_start"].notna().all()
+    start = f", started from {logs[0].replace(of_it, ' of its rows')}" if is_shared else ""
     return f"{played}: {trials['trial'].nunique():,} trials of {rounds} rounds{start}"
 
 

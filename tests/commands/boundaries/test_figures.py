@@ -16,7 +16,7 @@ from exaul.commands.main import main
 from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
-from exaul.engine.results import figures
+from exaul.engine.results import figures, trace_figures
 from exaul.engine.results.result import draw
 from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
@@ -75,7 +75,7 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
         for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
     ]
     rows[0] |= {"answerable": 0.01, "fdr": -9.0}  # next to nothing is answerable: not drawn
-    figure = figures.traces_figure(files.Table(rows))
+    figure = trace_figures.traces_figure(files.Table(rows))
     assert [axes.get_title() for axes in figure.axes] == ["exaul", "aci-rank"]
     for axes, drawn in zip(figure.axes, (5, 6), strict=True):
         dots = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
@@ -91,12 +91,12 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     rows = [
         rates(trace=f"t{n:02}", learner=name, alpha=0.1, answered=n / lam, fdr_within_01=int(name == "ew"))
         | {"lambda": lam, "answerable": 0.5 if n >= 30 else 0.04}
-        for n in range(figures.MAPPED + 2)
+        for n in range(trace_figures.MAPPED + 2)
         for name in ("exaul", "ew")
         for lam in (100, 200)
     ]
-    figure = figures.traces_by_learner(files.Table(rows))
-    (axes,), numbers = figure.axes, [*range(30, figures.MAPPED + 2), *range(28)]
+    figure = trace_figures.traces_by_learner(files.Table(rows))
+    (axes,), numbers = figure.axes, [*range(30, trace_figures.MAPPED + 2), *range(28)]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a threshold", "exaul", "ew"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
     shares = [(50 if n >= 30 else 4, n, n) for n in numbers]
@@ -104,7 +104,7 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     assert [text.get_alpha() < 1 for text in axes.texts] == [n < 30 for n in numbers for _ in range(3)]
     assert (np.asarray(axes.images[0].get_array())[12:] == 0).all()  # no shade beside a pale number
     assert [line.get_xydata()[0].tolist() for line in axes.lines] == [
-        [1.38, n - 0.3] for n in range(figures.MAPPED)
+        [1.38, n - 0.3] for n in range(trace_figures.MAPPED)
     ]
     note = "A pale number, unshaded: a threshold answers less than 5%. 2 more traces are in traces.csv."
     assert " ".join(figure.get_supxlabel().split()).endswith(note)
@@ -139,7 +139,7 @@ def test_what_was_asked_names_its_cell():
     several = files.stack([one, one.assign(alpha=0.2)])
     cell = "at $\\alpha$ = 10% and $\\lambda$ = 5"
     assert f"{cell}." in figures.asked_figure(one).get_supxlabel()
-    assert f"{cell} (the first)." in figures.asked_figure(several).get_supxlabel()
+    assert f"{cell} (the first)." in " ".join(figures.asked_figure(several).get_supxlabel().split())
 
 
 def test_figures_are_drawn_again_from_the_tables(monkeypatch, one_figure):
@@ -325,7 +325,10 @@ def test_reliability_is_of_groups_of_as_many_rows():
 def test_each_alpha_that_is_reached_is_marked_with_its_score():
     curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
     (axes,) = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5)}).axes
-    assert [x.get_text() for x in axes.texts] == ["$\\alpha$ = 10%: from 0.8", "$\\alpha$ = 20%: from 0.7"]
+    assert [x.get_text() for x in axes.texts] == [
+        "$\\alpha$ = 10%: score $\\geq$ 0.8",
+        "$\\alpha$ = 20%: score $\\geq$ 0.7",
+    ]
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
     assert marks == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
     assert axes.get_ylim() == (0, 0.4)  # twice the error rate, whatever the first rows

@@ -136,6 +136,17 @@ def test_rate_an_answer(tmp_path, serve, browser):
 
 
 @pytest.mark.slow
+def test_ratings_on_target_are_not_red_where_feedback_is_imperfect(tmp_path, serve, browser):
+    application = app(tmp_path / "s.sqlite", alpha=0.1, flips=(0.1, 0.1), warm_start=EASY)
+    service = application.state.service
+    for n in range(400):  # 18% wrong, whose interval begins above alpha
+        service.feedback(service.decide(0.5).id, n % 50 < 9)
+    browser.open(serve(application))
+    text = "18.0% of 400 (14.5% to 22.1%), on target at 18.0% (feedback is declared imperfect)"
+    browser.wait(f"document.querySelector('#keys .wrong')?.outerHTML == '<td class=\"wrong\">{text}</td>'")
+
+
+@pytest.mark.slow
 def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     """An auditor needs no scope feedback, and whoever rates gives no verdict."""
     application = app(tmp_path / "s.sqlite", audit=1.0, warm_start=EASY, tokens=tokens)

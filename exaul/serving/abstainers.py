@@ -261,6 +261,12 @@ class Abstainers:
                 lines[-1] += BEGUN + as_typed("journal", "start", str(self.path), *flags)
         return lines
 
+    @_uses_file
+    def alphas(self, limit: int) -> set[float]:
+        """Return the targets of new keys, and of keys, at most ``limit`` of the file."""
+        latest = [start for key in self._journal.all_keys(limit) for start in self._journal.starts(key)[-1:]]
+        return {self._config.alpha, *self._alphas.values(), *(self._journal.read_start(x)[0] for x in latest)}
+
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.
 

@@ -167,7 +167,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     assert of_billing.endswith(" journal start s --key billing --alpha 0.3 --warm-start LOG")
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
-    assert begun.serving == "serving with alpha = 0.1, audit = 0.5"
+    assert begun.serving == "serving with alpha = 0.1 for new keys, audit = 0.5"
 
 
 def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys):
@@ -188,7 +188,7 @@ def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys
     assert capsys.readouterr().out == f"key '' begins anew: {said}\n"
     for flags in ((), ("--warm-start", "log.csv")):  # a start from the key's own answers is no mistake
         assert begun(*flags) == ([f"key '': {said}; answered since then: 0.0% of 0"], [])
-    assert begun.serving == "serving with alpha = 0.1, audit = none"
+    assert begun.serving == "serving with alpha = 0.1 for new keys, audit = none"
 
 
 def test_a_start_without_a_log_is_warned_of(folder, begun):

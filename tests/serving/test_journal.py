@@ -407,7 +407,7 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
         assert "shadow_answers" not in abstainers.figures("old")
         assert abstainers.fdr_limit() != abstainers.fdr_limit()  # NaN: nothing was audited
     assert verify(path) == 0
-    assert main(["journal", "export", str(path), str(tmp_path / "log.csv")]) == 0
+    assert main(["journal", "export", str(path), "--out", str(tmp_path / "log.csv")]) == 0
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 100  # a header and the rated answers
 
 

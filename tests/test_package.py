@@ -286,7 +286,7 @@ def test_abstainers_need_numpy_alone(tmp_path):
 
 def test_what_needs_more_says_so_in_one_line(tmp_path):
     (tmp_path / "log.csv").write_text("score,error\n0.5,1\n")
-    each = ["sweep"], ["inspect", "log.csv"], ["journal", "export", "s.sqlite", "log.csv"]
+    each = ["sweep"], ["inspect", "log.csv"], ["journal", "export", "s.sqlite", "--out", "log.csv"]
     printed = run(f"from exaul.commands.main import main; print([main(argv) for argv in {each}])", tmp_path)
     assert re.fullmatch(r"\[2, 2, 2\]\n(exaul: (jax|pandas): not installed; .*\n){3}", printed), printed
 

@@ -22,7 +22,7 @@ class JournalExport(Configuration):
     """The journal to export. Every field is a flag of ``exaul journal export``."""
 
     path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
-    out: str = setting(MISSING, "log to write: a new CSV file", "LOG")
+    out: str = setting("log.csv", "log to write: a new CSV file", "LOG")
 
 
 class JournalStart(Layout):

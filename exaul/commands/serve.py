@@ -16,7 +16,7 @@ from exaul.serving.configuration import SharedConfiguration
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, logger, read_keys
 
 SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
-MOST_LISTED = 20  # keys of the file, at most, whose start is printed
+MOST_LISTED = 20  # keys of the file, at most, whose start and target are read and printed
 STARTUP_FAILURE = 3  # exit status, as uvicorn's
 SHADOW_MODE = "shadow mode: every answer is shown, and no key learns; one that has decided before stays as it was"
 EXAMPLES = """examples:
@@ -52,7 +52,8 @@ def main(arguments: Mapping[str, Any]) -> int:
         application = app(config.state, hosts=hosts, keys=read_keys(config.keys), **fields, **learner_fields)
         with closing(application.state.service) as service:
             alpha, audit = (service.configuration[name] for name in ("alpha", "audit"))
-            settings = {"alpha": alpha, "audit": audit or "none"}
+            whose = " for new keys" if len(service.alphas(MOST_LISTED)) > 1 else ""
+            settings = {"alpha": f"{alpha}{whose}", "audit": audit or "none"}
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
                 column, score = config.log_score, gateway_flags.score

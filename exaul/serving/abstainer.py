@@ -94,7 +94,9 @@ class Abstainer:
             error: column of the errors.
             correct: column where 1 is right, in place of ``error``.
             drop_missing: leave out rows with an empty score or label.
-            configuration: the fields of ``AbstainerConfiguration``, such as ``alpha``.
+            configuration: ``alpha``, the target FDR (by default .1); ``audit``, the probability of auditing an
+                answer (none: all feedback is learned); ``flips``, the probabilities of wrong feedback on a right
+                answer and on a wrong one; and others of ``exaul.serving.configuration.AbstainerConfiguration``.
 
         Raises:
             BadInput: a field is out of its range, or the log cannot be read.

@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from exaul.engine.checks import BadInput, check_holds, check_known, quote
+from exaul.engine.checks import BadInput, as_typed, check_holds, check_known, quote
 from exaul.engine.logs.log import Layout, Records, least_rows
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK_STREAM
@@ -42,7 +42,7 @@ MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open ans
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 40 ms
 KEY_PREFIX = "key:"  # prefix of the name of a key whose answers are the log of another
 NEW_KEY = "\0"  # any key that has no settings of its own and was not used; no key has this name
-BEGUN = "it began with another log or alpha: drop --warm-start and --keys, or begin it anew (exaul journal start)"
+BEGUN = "; --warm-start and --keys are for new keys, and change nothing for this one; to begin it from them: "
 SHADOW_START = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -255,9 +255,17 @@ class Abstainers:
             log = saved["log"] if saved else {"sha256": "", "content": None}
             was_chosen = log["sha256"] is None  # it has no file, since it is of the answers of a key
             is_other = isinstance(source, Records) and not was_chosen and log["content"] != source.digest()
-            advice = f"; {BEGUN}" if is_other or alpha != self._alphas.get(key, alpha) else ""
-            lines.append(f"{name}: {text}; answered since then: {share:.1%} of {count:,}{advice}")
+            lines.append(f"{name}: {text}; answered since then: {share:.1%} of {count:,}")
+            if alpha != (listed_alpha := self._alphas.get(key, alpha)) or is_other:
+                flags = "--key", key, "--alpha", str(listed_alpha), "--warm-start", "LOG"
+                lines[-1] += BEGUN + as_typed("journal", "start", str(self.path), *flags)
         return lines
+
+    @_uses_file
+    def alphas(self, limit: int) -> set[float]:
+        """Return the targets of new keys, and of keys, at most ``limit`` of the file."""
+        latest = [start for key in self._journal.all_keys(limit) for start in self._journal.starts(key)[-1:]]
+        return {self._config.alpha, *self._alphas.values(), *(self._journal.read_start(x)[0] for x in latest)}
 
     def feedback(self, id: str, error: float | bool | str, judges: bool = True) -> Outcome:
         """Learn from feedback, as ``Abstainer.feedback``; the id gives the key. ``OSError`` as in ``decide``.

@@ -31,11 +31,14 @@ class ServiceMetrics:
         self._feedback = counter("exaul_feedback", "Feedback by outcome", ["key", "outcome"])
         self._wrong = counter("exaul_wrong", "Sum of the errors of counted feedback", ["key"])
         self._scores = histogram("exaul_score", "Scores of the questions, in [0, 1]", ["key"], buckets=SCORES)
-        self._limits = gauge("exaul_key_fdr_limit_ratio", "Bound of the FDR of a key, from audits", ["key"])
         self._limit = gauge("exaul_fdr_limit_ratio", "Bound of the FDR over all keys, from audits")
         self.audits_open = gauge("exaul_audits_open", "Audited answers without a verdict, which count as wrong")
-        self._alphas = gauge("exaul_key_alpha_ratio", "Target of the FDR of a key", ["key"])
-        self._audits = gauge("exaul_key_audits", "Audited answers of a key", ["key"])
+        self._figures = {  # by name in ``Abstainer.figures``
+            "alpha": gauge("exaul_key_alpha_ratio", "Target of the FDR of a key", ["key"]),
+            "aim": gauge("exaul_key_aim_ratio", "Share of wrong among feedback at which the FDR is alpha", ["key"]),
+            "fdr_limit": gauge("exaul_key_fdr_limit_ratio", "Bound of the FDR of a key, from audits", ["key"]),
+            "audited": gauge("exaul_key_audits", "Audited answers of a key", ["key"]),
+        }
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
         self.decide_seconds = seconds("exaul_decide_seconds", "Seconds of a decision, with waiting and the journal")
         self.upstream_seconds = seconds("exaul_upstream_seconds", "Seconds of the calls to the gateway's model")
@@ -67,8 +70,8 @@ class ServiceMetrics:
             self._wrong.labels(label).inc(error)
 
     def set_figures(self, figures: Mapping[str, Mapping[str, float]], limit: float) -> None:
-        """Set target and bound of the FDR and audits by key, and the bound over all keys; NaN: no bound."""
-        for gauge, name in ((self._alphas, "alpha"), (self._limits, "fdr_limit"), (self._audits, "audited")):
+        """Set targets, bound of the FDR and audits by key, and the bound over all keys; NaN: no bound."""
+        for name, gauge in self._figures.items():
             gauge.clear()
             for key, key_figures in figures.items():
                 gauge.labels(key).set(key_figures[name])

@@ -91,7 +91,7 @@ def read_start_log(log: Any, layout: Layout) -> Records:
     """Return the records of a log to start from, as ``read_log``; a CSV needs no pandas."""
     path = Path(str(log).partition(":")[0]) if isinstance(log, (str, Path)) else None
     if path and path.is_file() and (is_locked_here(path) or is_in_wal_mode(path)):
-        raise BadInput(f"warm_start: {path} is a journal; exaul journal export {path} LOG writes the log of one")
+        raise BadInput(f"warm_start: {path} is a journal; exaul journal export {path} --out LOG writes its log")
     try:
         return read_log(log, layout)
     except ModuleNotFoundError as error:

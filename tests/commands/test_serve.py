@@ -163,10 +163,11 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")
     of_billing, of_default = begun("--keys", "keys.toml")[0]
     assert of_default.endswith(" wrong); answered since then: 50.0% of 2")
-    assert "; answered since then: 0.0% of 1; it began with another log or alpha: drop" in of_billing
+    assert "; answered since then: 0.0% of 1; --warm-start and --keys are for new keys, and change" in of_billing
+    assert of_billing.endswith(" journal start s --key billing --alpha 0.3 --warm-start LOG")
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
-    assert begun.serving == "serving with alpha = 0.1, audit = 0.5"
+    assert begun.serving == "serving with alpha = 0.1 for new keys, audit = 0.5"
 
 
 def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys):
@@ -187,7 +188,7 @@ def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys
     assert capsys.readouterr().out == f"key '' begins anew: {said}\n"
     for flags in ((), ("--warm-start", "log.csv")):  # a start from the key's own answers is no mistake
         assert begun(*flags) == ([f"key '': {said}; answered since then: 0.0% of 0"], [])
-    assert begun.serving == "serving with alpha = 0.1, audit = none"
+    assert begun.serving == "serving with alpha = 0.1 for new keys, audit = none"
 
 
 def test_a_start_without_a_log_is_warned_of(folder, begun):
@@ -200,6 +201,6 @@ def test_a_start_without_a_log_is_warned_of(folder, begun):
     (folder / "log.csv").write_text(LOG)
     for log, warned in (("log.csv", True), ("log.csv", False), ("log.csv:score=0.9", True)):
         said, _ = begun("--warm-start", log)
-        assert any("; it began with another log or alpha" in line for line in said) == warned
+        assert any("--warm-start and --keys are for new keys" in line for line in said) == warned
         with Abstainers("s") as abstainers:
             abstainers.begin("", warm_start="log.csv")

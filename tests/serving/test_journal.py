@@ -230,7 +230,10 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
             elif decision.audit:
                 open_id = decision.id
     argv = ["journal", "start", str(path), "--key", "", "--warm-start", LOG]
-    assert "--abandon-audits: missing; audited answers of key '' without a verdict: 1;" in refusal_of(argv, capsys)
+    refusal = refusal_of(argv, capsys)
+    assert "--abandon-audits: missing; audited answers of key '' without a verdict: 1;" in refusal
+    assert "; judge them first: start the service on another --port, so that no client asks, and use its" in refusal
+    assert refusal.endswith(f" audits {path} --judge-model NAME --endpoint URL)\n")
     assert "starts by answering" in output_of([*argv, "--abandon-audits"], capsys)
     for outcome in ("late", "repeated"):  # also after a restart
         with Abstainers(path) as abstainers:
@@ -404,7 +407,7 @@ def test_a_key_starts_from_the_answers_of_another(tmp_path):
         assert "shadow_answers" not in abstainers.figures("old")
         assert abstainers.fdr_limit() != abstainers.fdr_limit()  # NaN: nothing was audited
     assert verify(path) == 0
-    assert main(["journal", "export", str(path), str(tmp_path / "log.csv")]) == 0
+    assert main(["journal", "export", str(path), "--out", str(tmp_path / "log.csv")]) == 0
     assert len((tmp_path / "log.csv").read_text().splitlines()) == 100  # a header and the rated answers
 
 

@@ -77,7 +77,7 @@ def test_damage_is_one_sentence(state, capsys, refused, statement):
     sql("state", statement)
     refused(["journal", "verify", "state"], "exaul: state: ", DAMAGES[statement])
     capsys.readouterr()
-    status = main(["journal", "export", "state", "rated.csv"])  # which needs less of the file
+    status = main(["journal", "export", "state", "--out", "rated.csv"])  # which needs less of the file
     out, err = capsys.readouterr()
     assert (status, out.count("\n"), err.count("\n")) in ((0, 1, 0), (2, 0, 1))
     with suppress(BadInput, OSError), Abstainers("state") as abstainers:
@@ -151,7 +151,7 @@ def test_a_journal_in_use_is_verified_and_exported(state, capsys, monkeypatch):
         abstainers.decide(0.5, key="new")
         printed = output_of(["journal", "verify", "state"], capsys)
         assert printed.endswith("141 decisions\nsame decisions: yes\nsame snapshots: yes\n")
-        assert main(["journal", "export", "state", "rated.csv"]) == 0
+        assert main(["journal", "export", "state", "--out", "rated.csv"]) == 0
         before = Path("state-wal").stat()[:7]  # without times
         shutil.copy("state", "copy")  # which releases SQLite's locks of this process
         python(ENTRY, "journal", "verify", "state")
@@ -164,11 +164,11 @@ def test_rated_answers_are_exported_to_a_new_file(state, capsys, refused):
     """Also with a carriage return in the name of a key."""
     with Abstainers("state") as abstainers:
         abstainers.feedback(abstainers.decide(1.0, key="a\rb", id="n").id, "up")
-    assert main(["journal", "export", "state", "rated.csv"]) == 0
+    assert main(["journal", "export", "state", "--out", "rated.csv"]) == 0
     _, columns = files.read(Path("rated.csv"), ["key"])
     assert "a\rb" in columns["key"]
     assert f"{len(columns['key'])} answers with feedback, of 141 decisions" in capsys.readouterr().out
-    refused(["journal", "export", "state", "rated.csv"], "rated.csv", "found; it must be a new file")
+    refused(["journal", "export", "state", "--out", "rated.csv"], "rated.csv", "found; it must be a new file")
     refused(["journal", "verify", "none"], "none")
 
 
@@ -213,7 +213,7 @@ def test_any_edit_is_found_or_harmless(journal, tmp_path, capsys, edits):
         out, err = capsys.readouterr()
         count[status] += 1
         assert (status, out.count("\n"), err.count("\n")) in ((0, 3, 0), (1, 3, 0), (2, 0, 1))
-        exported = main(["journal", "export", "state", "rated.csv"])
+        exported = main(["journal", "export", "state", "--out", "rated.csv"])
         out, err = capsys.readouterr()
         assert (exported, out.count("\n"), err.count("\n")) in ((0, 1, 0), (2, 0, 1))
         try:

@@ -82,7 +82,7 @@ def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(opened,
 
 def test_limits_and_targets_are_those_of_the_keys(opened, monkeypatch):
     """Each is a call of its own, so a decision waits for one key at most: the thread takes calls in their order."""
-    with opened(audit=0.5, keys={"strict": {"alpha": 0.02}}, **CONFIGURATION) as client:
+    with opened(audit=0.5, flips=(0.1, 0.1), keys={"strict": {"alpha": 0.02}}, **CONFIGURATION) as client:
         answered(client, key="a")
         decide(client, key="strict")
         state, calls = client.app.state, []
@@ -92,8 +92,9 @@ def test_limits_and_targets_are_those_of_the_keys(opened, monkeypatch):
         assert [given for given in calls if given[0] == service.figures] == [
             (service.figures, key) for key in ("a", "strict")
         ]
-        for key, alpha in (("a", 0.1), ("strict", 0.02)):
+        for key, alpha, aim in (("a", 0.1, 0.18), ("strict", 0.02, 0.116)):
             assert values["exaul_key_alpha_ratio", ("key", key)] == alpha
+            assert values["exaul_key_aim_ratio", ("key", key)] == pytest.approx(aim)
             assert values["exaul_key_fdr_limit_ratio", ("key", key)] == pytest.approx(
                 service.figures(key)["fdr_limit"], nan_ok=True
             )
@@ -128,6 +129,8 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
         values = samples(client)
     values_by_name = {name: dict(labels) for name, *labels in values}
     of_key = {labels[0] for labels in values if ("key", "a") in labels}
+    (of_ratings,) = [rule["expr"] for rule in RULES if rule["alert"] == "ExaulWrong"]
+    assert "1.5 * exaul_key_aim_ratio" in of_ratings  # not alpha: ratings may be flipped
     for rule in RULES:
         named = set(re.findall(r"exaul_\w+", rule["expr"]))
         assert named or rule["expr"] == 'up{job="exaul"} == 0'  # a metric of Prometheus itself

@@ -6,9 +6,11 @@ hour.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from html import escape
 from io import StringIO
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns, rmtree
@@ -43,6 +45,18 @@ GALLERY = {  # by name of the figure: Python's arguments to draw it, and the pat
         ("feedback", "feedback/fdr"),
     )
 }
+COMMANDS_INTRODUCTION = """# The command line
+
+Each flag is a link to itself. These pages show how to use the commands:
+
+- `inspect`, `sweep` and `convert`: [Your own log](../logs.md)
+- `plan`: [What is promised](../promises.md#numbers)
+- `serve` and `audits`: [The gateway in five minutes](../service.md) and [in production](../operations.md)
+- `journal`: [The learner in your program](../online.md#many-keys-and-crashes)
+- `collect`, `score` and `live`: [Language models](../language-models.md)
+- `figures`: [Results](../results.md#figures)
+- `rerun`, `merge` and `--resume`: [Long sweeps](../long-sweeps.md)
+"""
 
 
 def gallery(names: list[str]) -> None:
@@ -60,6 +74,12 @@ def help_of(name: str) -> str:
     with redirect_stdout(StringIO()) as printed:
         run_command([*name.split(), "--help"])
     return printed.getvalue()
+
+
+def linked_help(name: str) -> str:
+    """Return the help of a command as HTML, where each flag is a link to itself."""
+    link = f'<a id="{name.replace(" ", "-")}-\\2" href="#{name.replace(" ", "-")}-\\2">--\\2</a>'
+    return re.sub(r"^(  (?:-\w, )?)--([a-z-]+)", rf"\1{link}", escape(help_of(name)), flags=re.MULTILINE)
 
 
 def notebook_page(path: Path) -> str:
@@ -92,9 +112,9 @@ def main(arguments: list[str]) -> None:
         copytree(ROOT / folder, PAGES / folder, ignore=ignore_patterns("__*"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff"):
         copy(ROOT / name, PAGES)
-    sections = [f"## exaul {name}\n\n```text\n{help_of(name)}```\n" for name in COMMAND_MODULES]
     page = PAGES / "docs" / "reference" / "commands.md"
-    page.write_text("# The command line\n\nThe help of each command.\n\n" + "\n".join(sections), encoding="utf-8")
+    sections = [f"## exaul {name}\n\n<pre><code>{linked_help(name)}</code></pre>\n" for name in COMMAND_MODULES]
+    page.write_text("\n".join([COMMANDS_INTRODUCTION, *sections]), encoding="utf-8")
     for notebook in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
         page = (PAGES / notebook.relative_to(ROOT)).with_suffix(".md")
         page.write_text(notebook_page(notebook), encoding="utf-8")

@@ -38,7 +38,7 @@ def anchors(text):
         anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
         again = sum(re.fullmatch(re.escape(anchor) + r"(-\d+)?", one) is not None for one in found)
         found.append(f"{anchor}-{again}" if again else anchor)
-    return set(found)
+    return {*found, *re.findall(r"^::: (\S+)$", text, re.MULTILINE)}  # the site has an anchor for each name
 
 
 def broken_links(page, text):

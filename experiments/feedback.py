@@ -123,7 +123,8 @@ def _draw(tables: Tables) -> Figures:
     figures.in_percent(axes.xaxis)
     axes.set_yticklabels(cases, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    figures.add_legend(figure, [(axes, table)], "marker: mean over trials; line: 5% to 95% of them")
+    note = "A mark is the mean over trials, its line reaches from 5% to 95% of them."
+    figures.add_legend(figure, [(axes, table)], note)
     return {"fdr": figure}
 
 

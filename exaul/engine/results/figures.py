@@ -257,7 +257,7 @@ def over_time(
         for end in np.arange(1, segments) * rows["t"].max() // segments:
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
         axes.set(xscale="log" if log else "linear", xlabel=rounds)
-        start = horizon / 1000 if are_shares else rows["t"].min()  # shares of few rounds are noise
+        start = max(rows["t"].min(), horizon / 1000 * are_shares)  # shares of few rounds are noise
         axes.set_xlim(start * log, rows["t"].max() / unit)
         axes.xaxis.set_major_formatter(COUNT)
         if dotted:

@@ -142,8 +142,8 @@ def rounded(number: float) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs, which begin a formula in matplotlib."""
-    return text.replace("$", "\\$")
+    """Escape dollar signs, which begin a formula in matplotlib, and draw arrows."""
+    return text.replace("$", "\\$").replace("->", "\N{RIGHTWARDS ARROW}")
 
 
 def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]]:

@@ -65,7 +65,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     for alpha in config.alphas:
         row = {"alpha": alpha, "answer from\na score of": "-", "answered": "0.0%", "FDR": "-"}
         for index in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
-            shortest = shortest_between(thresholds[index - 1] if index else -1.0, thresholds[index])
+            shortest = shortest_between(*thresholds[index - 1 : index + 1]) if index else "0 (all)"
             best[alpha] = shortest, coverage[index]
             row |= {"answer from\na score of": shortest, "answered": f"{coverage[index]:.1%}"}
             row["FDR"] = f"{risk[index]:.2%}"

@@ -103,7 +103,7 @@ def test_profiles(capsys):
 
 
 def test_inspect(tmp_path, log, capsys):
-    text = output_of(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")], capsys)
+    text = output_of(["inspect", str(log), "--alphas", "0.3", "0.5", "0.9", "--out", str(tmp_path / "o")], capsys)
     scores, errors = load_log(str(log), Layout())[1:3]
     quality = f"right answers score above wrong ones in {separation(scores, errors):.0%} of pairs (50%: chance)"
     for word in ("rows", "error rate", "distinct scores", "ties at 1", quality):
@@ -113,6 +113,7 @@ def test_inspect(tmp_path, log, capsys):
         shown = scores >= float(threshold)
         assert (answered, fdr) == (f"{shown.mean():.1%}", f"{errors[shown].mean():.2%}")
         assert shown.mean() == best_coverage(every_threshold(scores), scores, errors, alpha)
+    assert re.search(rf"0\.9 +0 \(all\) +100\.0% +{errors.mean():.2%}\n", text)
     assert {p.suffix for p in (tmp_path / "o").iterdir()} == {".png", ".pdf", ".csv"}
 
 

@@ -93,6 +93,9 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     expected = f"{learned['answered']:.1%} answered, {1 - learned['answered']:.1%} withheld, "
     expected += f"and {learned['fdr']:.1%} of the shown answers wrong"
     assert text == f"at alpha = 0.1: use aci-rank, started from a log of your model (expect {expected})"
+    text = advice.describe(advice.advice_table([made_up(8_000)], [0.2]))  # at which all may be shown
+    free = "no abstention is needed: at most 20% of all answers are wrong; to guard against a change"
+    assert text.startswith(f"at alpha = 0.2: {free}, use aci-rank, started from a log of your model (expect 9")
     head, *lines = (re.split("  +", line) for line in advice.describe_halves(table).split("\n\n")[1].splitlines())
     assert head == ["learner", "FDR", "answered"]
     for row, (name, *cells) in zip((learned, held), lines, strict=True):

@@ -186,9 +186,11 @@ def _sentence(row: Any, step: str) -> str:
             f"{row['least_alpha']:g} is the least at which it answers {FEASIBLE:.0%}"
         )
     if row["advised"]:
+        free = f"no abstention is needed: at most {100 * row['alpha']:g}% of all answers are wrong; to guard "
+        reason = f"{free}against a change, " * (row["answerable"] == 1)
         shares = f"{row['answered']:.1%} answered, {1 - row['answered']:.1%} withheld"
         expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
-        return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
+        return f"{reason}use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
     advice = "take a larger alpha, more rows or a better score"

@@ -203,8 +203,8 @@ def _compare(config: Inspect, title: str) -> None:
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     scope = f"for exaul sweep, on {len(hints)} of {len(lines)} {title}s"
     best = order[0]
-    command = join_lines(as_typed("inspect", *inspected[best]))
-    with_numbers = [f"each defect with its numbers: {command}"] if meanings else []
+    first = [join_lines(as_typed("inspect", *inspected[n])) for n in order if rows[n]["defects"]][:1]
+    with_numbers = [f"the first {title} with a defect, with its numbers: {x}" for x in first]
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
         command = _sweep_command(inspected[best], {x: rows[best][f"{SHARE_PREFIX}{x:g}"] for x in config.alphas})

@@ -76,9 +76,9 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys, monkeypatch):
 
 def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
-    path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
+    path.write_text("score,error\n" + "0.9,0\n" + "0.9,1\n0.9,0\n" * 20)
     text = output_of(["inspect", str(path), "--alphas", "0.05", "0.5"], capsys)
-    assert "alpha = 0.05 on this log (the least alpha at which one answers 5%: 0.5); a learner" in text
+    assert "alpha = 0.05 on this log (the least alpha at which one answers 5%: 0.488); a learner" in text
     assert text.endswith(f"it:\n  exaul sweep --logs {path} --alphas 0.05 0.5 --warm-start 0.5\n")
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     said = "at alpha = 0.01 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"

@@ -207,6 +207,12 @@ def test_no_fixed_threshold_answers_more_of_what_is_played_than_is_said(environm
     assert 0 <= float(said) / 100 - (held["answered"] / 500).max() < 0.03
 
 
+def test_the_use_of_a_log_is_told_for_each_advised_alpha():
+    text = run(Sweep(**SMALL, alphas=(0.001, 0.1, 0.05)), [made_up(8_000)]).summary()
+    for where, use in (("in a program", "Abstainer(alpha=0.05, "), ("as a service", "exaul serve --alpha 0.05 ")):
+        assert re.search(rf"\n{where}, with alpha = 0\.05 or 0\.1( \(.*\))?:\n  {re.escape(use)}", text)
+
+
 def test_an_adaptive_environment_has_no_advice(in_folder):
     result = run(Sweep(**SMALL, environment="always-wrong", arms=20, out="out"))
     assert result.advice.empty

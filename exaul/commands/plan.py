@@ -13,7 +13,7 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.engine.logs.log import Layout, Records, describe_start, load_log
-from exaul.engine.results.text_table import format_table, round_up
+from exaul.engine.results.text_table import COMMAND, format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST_HORIZON, GuaranteeCase, guarantee, shortest
@@ -164,6 +164,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         start = "without a log" if plan.warm_start is None else "from the log"
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, start)})
     share = f"{probability:.4g}"
+    command = plan.as_service(plan.alpha, plan.warm_start, "--audit", share)
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
@@ -173,6 +174,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         "" if plan.log is None else plan.describe_start(),
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
+        f"as a service (--upstream URL puts it in front of a model):\n{COMMAND}{command}",
     )
 
 

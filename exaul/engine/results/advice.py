@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import as_typed
 from exaul.engine.logs.diagnosis import find_drift, least_alpha
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
@@ -156,10 +155,9 @@ def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
     alpha, log = alphas[0], sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
     at = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
-    program, flags = ", ".join(f"{name}={value!r}" for name, value in arguments.items()), sweep.as_flags("--log-")
-    command = as_typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
+    program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     served = f"as a service{at} (--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
-    return f"in a program{at}:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
+    return f"in a program{at}:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{sweep.as_service(alpha, log)}"
 
 
 def describe_halves(table: Table, width: int | None = None) -> str:

@@ -186,6 +186,12 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     assert first <= limits[0] < first + 2e-4
     assert limits == sorted(limits, reverse=True)
     assert limits[-1] > 0.1
+    assert "For a limit of 10% in 26 weeks, plan with --alpha 0.087." in lines
+    for alpha, is_met in ((0.087, True), (0.088, False)):
+        lines, _ = printed(f"--alpha {alpha} --per-day 5000 --audits-per-day 30", capsys)
+        (last,) = (line.split()[-1] for line in lines if line.startswith("26 "))
+        assert (float(last[:-1]) <= 10) == is_met
+    assert "For a limit" not in "".join(printed("--alpha 0.01 --per-day 20 --audits-per-day 1", capsys)[0])
 
 
 def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it_answers(capsys):

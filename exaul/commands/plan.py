@@ -1,5 +1,6 @@
 """``exaul plan``: print the guarantees of each learner and the horizon that a better one needs, or plan audits."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
@@ -13,7 +14,7 @@ from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.engine.logs.log import Layout, Records, describe_start, load_log
-from exaul.engine.results.text_table import format_table, round_up
+from exaul.engine.results.text_table import COMMAND, format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST_HORIZON, GuaranteeCase, guarantee, shortest
@@ -120,6 +121,10 @@ class Plan(RatingFlags, Layout):
         case = GuaranteeCase(*(getattr(self, name) for name in GuaranteeCase._fields))
         return case._replace(coverage=self.answered)
 
+    def proven(self, alpha: float, answers: float, probability: float) -> float:
+        """Return the limit that audits prove after some answers of which a share alpha is wrong."""
+        return fdr_limit(alpha * answers * probability, answers, answers, probability, (0.0, 0.0), self.delta)
+
     def describe_start(self) -> str:
         """Return a line on the start from the log, or on the start without one."""
         if self.log is None or self.start is None:
@@ -136,9 +141,8 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
     rows, learner = list[dict[str, Any]](), learners()[ACI_RANK]
     for weeks in range(1, WEEKS + 1):
         answers = 7 * weeks * per_day * plan.answered
-        audits = answers * probability
-        limit = fdr_limit(plan.alpha * audits, answers, answers, probability, (0.0, 0.0), plan.delta)
-        rows.append({"weeks": weeks, "limit": AUDIT_LIMIT, "answers": answers, "audits": audits, "fdr": limit})
+        row = {"weeks": weeks, "limit": AUDIT_LIMIT, "answers": answers, "audits": answers * probability}
+        rows.append(row | {"fdr": plan.proven(plan.alpha, answers, probability)})
         for share in DRAWN_SHARES:
             case = plan.case._replace(horizon=7 * weeks * per_day, coverage=share)
             name, fdr = f"guarantee, {share:.0%} answered", guarantee(learner, case).fdr
@@ -164,15 +168,20 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         start = "without a log" if plan.warm_start is None else "from the log"
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, start)})
     share = f"{probability:.4g}"
+    tried, answers = range(round(1000 * plan.alpha)), 7 * WEEKS * per_day * plan.answered  # alphas in thousandths
+    lower = bisect_right(tried, plan.alpha, key=lambda x: plan.proven(x / 1000, answers, probability)) - 1
+    command = plan.as_service(plan.alpha, plan.warm_start, "--audit", share)
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
         f"With probability 1 - {plan.delta}, the FDR of all answers until a week ends is at most this, if "
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
+        f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower / 1000:g}." * (lower > 0),
         "" if plan.log is None else plan.describe_start(),
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
+        f"as a service (--upstream URL puts it in front of a model):\n{COMMAND}{command}",
     )
 
 

@@ -76,9 +76,9 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys, monkeypatch):
 
 def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
-    path.write_text("score,error\n" + "0.9,1\n0.9,0\n" * 20)
+    path.write_text("score,error\n" + "0.9,0\n" + "0.9,1\n0.9,0\n" * 20)
     text = output_of(["inspect", str(path), "--alphas", "0.05", "0.5"], capsys)
-    assert "alpha = 0.05 on this log (the least alpha at which one answers 5%: 0.5); a learner" in text
+    assert "alpha = 0.05 on this log (the least alpha at which one answers 5%: 0.488); a learner" in text
     assert text.endswith(f"it:\n  exaul sweep --logs {path} --alphas 0.05 0.5 --warm-start 0.5\n")
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     said = "at alpha = 0.01 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
@@ -103,7 +103,7 @@ def test_profiles(capsys):
 
 
 def test_inspect(tmp_path, log, capsys):
-    text = output_of(["inspect", str(log), "--alphas", "0.3", "0.5", "--out", str(tmp_path / "o")], capsys)
+    text = output_of(["inspect", str(log), "--alphas", "0.3", "0.5", "0.9", "--out", str(tmp_path / "o")], capsys)
     scores, errors = load_log(str(log), Layout())[1:3]
     quality = f"right answers score above wrong ones in {separation(scores, errors):.0%} of pairs (50%: chance)"
     for word in ("rows", "error rate", "distinct scores", "ties at 1", quality):
@@ -113,6 +113,7 @@ def test_inspect(tmp_path, log, capsys):
         shown = scores >= float(threshold)
         assert (answered, fdr) == (f"{shown.mean():.1%}", f"{errors[shown].mean():.2%}")
         assert shown.mean() == best_coverage(every_threshold(scores), scores, errors, alpha)
+    assert re.search(rf"0\.9 +0 \(all\) +100\.0% +{errors.mean():.2%}\n", text)
     assert {p.suffix for p in (tmp_path / "o").iterdir()} == {".png", ".pdf", ".csv"}
 
 

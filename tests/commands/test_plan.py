@@ -177,6 +177,7 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     lines, _ = printed("--alpha 0.1 --per-day 5000 --audits-per-day 30", capsys)
     said = "at alpha = 0.1: audit each answer with probability 0.012 (--audit 0.012)."
     assert any(said in line for line in lines)
+    assert lines[-1] == "  exaul serve --alpha 0.1 --audit 0.012 --state state.sqlite"
     rows = [line.split() for line in lines if re.match(r"\d", line)]
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "26"]
     limits = [float(row[-1][:-1]) / 100 for row in rows]
@@ -185,6 +186,12 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     assert first <= limits[0] < first + 2e-4
     assert limits == sorted(limits, reverse=True)
     assert limits[-1] > 0.1
+    assert "For a limit of 10% in 26 weeks, plan with --alpha 0.087." in lines
+    for alpha, is_met in ((0.087, True), (0.088, False)):
+        lines, _ = printed(f"--alpha {alpha} --per-day 5000 --audits-per-day 30", capsys)
+        (last,) = (line.split()[-1] for line in lines if line.startswith("26 "))
+        assert (float(last[:-1]) <= 10) == is_met
+    assert "For a limit" not in "".join(printed("--alpha 0.01 --per-day 20 --audits-per-day 1", capsys)[0])
 
 
 def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it_answers(capsys):
@@ -200,7 +207,8 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     assert any(line.startswith("1  ") and line.split()[1:3] == ["5,908", "14"] for line in lines)
     assert any("if 84.4% of the questions are answered" in line for line in lines)
     assert start in lines
-    lines, _ = printed(f"{flags} 2 --coverage 0.3", capsys)
+    lines, _ = printed(f"{flags} 2 --coverage 0.3 --correct correct", capsys)
+    assert lines[-1].endswith(f" --audit 0.006667 --warm-start {log} --log-correct correct --state state.sqlite")
     assert any("if 30% of the questions are answered" in line for line in lines)
     said = refusal_of(["plan", *flags.split(), "850"], capsys)
     assert "audits-per-day: 850 found; it must be from 1 to 844" in said

@@ -93,6 +93,9 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     expected = f"{learned['answered']:.1%} answered, {1 - learned['answered']:.1%} withheld, "
     expected += f"and {learned['fdr']:.1%} of the shown answers wrong"
     assert text == f"at alpha = 0.1: use aci-rank, started from a log of your model (expect {expected})"
+    text = advice.describe(advice.advice_table([made_up(8_000)], [0.2]))  # at which all may be shown
+    free = "no abstention is needed: at most 20% of all answers are wrong; to guard against a change"
+    assert text.startswith(f"at alpha = 0.2: {free}, use aci-rank, started from a log of your model (expect 9")
     head, *lines = (re.split("  +", line) for line in advice.describe_halves(table).split("\n\n")[1].splitlines())
     assert head == ["learner", "FDR", "answered"]
     for row, (name, *cells) in zip((learned, held), lines, strict=True):
@@ -128,7 +131,7 @@ def test_where_a_threshold_answers_little_none_is_advised_and_the_least_alpha_is
     assert learned["answerable"] < 0.05
     assert learned["advised"] == 0
     least = learned["least_alpha"]
-    shares = [advice.advice_table([log], [alpha])["answerable"][0] for alpha in (least - 0.01, least)]
+    shares = [advice.advice_table([log], [alpha])["answerable"][0] for alpha in (least - 0.001, least)]
     assert shares[0] < 0.05 <= shares[1]
     best = learned["answerable"]
     text = advice.describe(table)
@@ -202,6 +205,12 @@ def test_no_fixed_threshold_answers_more_of_what_is_played_than_is_said(environm
     said, held = re.search(line, result.summary())[1], result.trials.query("fdr <= 0.1")
     assert len(held) > 10
     assert 0 <= float(said) / 100 - (held["answered"] / 500).max() < 0.03
+
+
+def test_the_use_of_a_log_is_told_for_each_advised_alpha():
+    text = run(Sweep(**SMALL, alphas=(0.001, 0.1, 0.05)), [made_up(8_000)]).summary()
+    for where, use in (("in a program", "Abstainer(alpha=0.05, "), ("as a service", "exaul serve --alpha 0.05 ")):
+        assert re.search(rf"\n{where}, with alpha = 0\.05 or 0\.1( \(.*\))?:\n  {re.escape(use)}", text)
 
 
 def test_an_adaptive_environment_has_no_advice(in_folder):

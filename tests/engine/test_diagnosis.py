@@ -235,11 +235,12 @@ def test_a_command_in_a_finding_names_the_columns(capsys):
     assert main(["inspect", "log.csv", "--error", "wrong", "--score", "score_a", "--drop-missing"]) == 0
     flags = "--score score_a --error wrong --drop-missing"
     assert f"exaul sweep --logs log.csv {flags} --environment replay\n" in capsys.readouterr().out
-    rows = wrong_tops().assign(model="x")
+    rows = pd.concat([wrong_tops().assign(model="x"), clean().assign(model="y")], ignore_index=True)
     rows.loc[0, "score"] = None
     rows.to_csv("rows.csv", index=False)
     printed = output_of(["inspect", "rows.csv", "--each", "model"], capsys)
-    assert "each defect with its numbers: exaul inspect rows.csv:model=x --drop-missing\n" in printed
+    assert re.search("^y .*\nx +top ", printed, re.MULTILINE)  # the first has no defect
+    assert "a defect, with its numbers: exaul inspect rows.csv:model=x --drop-missing\n" in printed
 
 
 @pytest.fixture

@@ -109,6 +109,7 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     assert "\n\nregret, R_T and bounds (lambda = 24.49)\n\n" in alone
     assert alone.endswith("\n\nsimulated on cpu: cpu, float64: exaul on native")
     assert "regret" not in plain
+    assert "with probability 0.95 per trial; -: none; > T: none below T\n" in result.summary(theory=True)
     trials = result.trials.sort_values("alpha", ascending=False, kind="stable")
     by_cell = trials.groupby(["alpha", "learner", "lambda"], sort=False)
     means, spreads = by_cell.mean(numeric_only=True), by_cell["regret"].std(ddof=0)
@@ -116,6 +117,8 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     assert table["regret"] == [f"{x:z.1f} ±{y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
     bounds = np.ceil(means["regret_bound"])
     assert table["at most"] == ["-" if np.isnan(x) else f"{x:.0f}" if x <= 600 else "> T" for x in bounds]
+    proven = table_of(plain, "answered")["(any sequence)"]  # of the first alpha
+    assert all(x in ("-", y) for x, y in zip(proven, table["FDR at most"][:16], strict=True))
     assert table["Lemma 1"] == [f"{x:.0f}" for x in np.ceil(means["lemma_bound"])]
     assert list(table_of(result.summary(80, theory=True), "alpha"))[:7] == shown
 

@@ -319,9 +319,9 @@ def _pools(differing: Sequence[DifferingColumn]) -> str | None:
 
 
 def least_alpha(source: Records) -> float:
-    """Return the least alpha, in hundredths, at which a threshold answers a share FEASIBLE of a source."""
+    """Return the least alpha, in thousandths, at which a threshold answers a share FEASIBLE of a source."""
     coverage, risk = metrics.risk_coverage(metrics.every_threshold(source.scores), source.scores, source.errors)
-    return math.ceil(100 * risk[coverage >= metrics.FEASIBLE].min(initial=1.0)) / 100
+    return math.ceil(1000 * risk[coverage >= metrics.FEASIBLE].min(initial=1.0)) / 1000
 
 
 def find_drift(scores: Floats, errors: Floats) -> str | None:

@@ -61,6 +61,11 @@ class Layout(Configuration):
         pairs = ((prefix + name.replace("_", "-"), value) for name, value in self.changed.items())
         return [word for pair in pairs for word in pair if word is not True]
 
+    def as_service(self, alpha: float, log: str | None, *flags: str) -> str:
+        """Return the command of a service that starts from a log, or from none, as a user types it."""
+        start = () if log is None else ("--warm-start", log, *self.as_flags("--log-"))
+        return as_typed("serve", "--alpha", str(alpha), *flags, *start, "--state", "state.sqlite")
+
     def check_used(self, log: object) -> None:
         """Raise BadInput if a column is named, but no log is given."""
         if self.changed and log is None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from exaul.engine.checks import as_typed
 from exaul.engine.logs.diagnosis import find_drift, least_alpha
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
@@ -151,14 +150,14 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
     return "\n".join(lines)
 
 
-def describe_use(sweep: Sweep, alpha: float) -> str:
-    """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service."""
-    log = sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
+def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
+    """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service: at some alphas."""
+    alpha, log = alphas[0], sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
+    at = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
-    program, flags = ", ".join(f"{name}={value!r}" for name, value in arguments.items()), sweep.as_flags("--log-")
-    command = as_typed("serve", "--alpha", f"{alpha:g}", "--warm-start", log, *flags, "--state", "state.sqlite")
-    served = "as a service (--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
-    return f"in a program:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{command}"
+    program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    served = f"as a service{at} (--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
+    return f"in a program{at}:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{sweep.as_service(alpha, log)}"
 
 
 def describe_halves(table: Table, width: int | None = None) -> str:
@@ -186,9 +185,11 @@ def _sentence(row: Any, step: str) -> str:
             f"{row['least_alpha']:g} is the least at which it answers {FEASIBLE:.0%}"
         )
     if row["advised"]:
+        free = f"no abstention is needed: at most {100 * row['alpha']:g}% of all answers are wrong; to guard "
+        reason = f"{free}against a change, " * (row["answerable"] == 1)
         shares = f"{row['answered']:.1%} answered, {1 - row['answered']:.1%} withheld"
         expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
-        return f"use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
+        return f"{reason}use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
     advice = "take a larger alpha, more rows or a better score"

@@ -147,7 +147,7 @@ class Result:
             parts.append(advice.describe_halves(self.advice, width))
         parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
         if is_log and (best := advice.advised(self.advice)):
-            parts.append(advice.describe_use(sweep, next(iter(best))))
+            parts.append(advice.describe_use(sweep, list(best)))
         elif not is_log and not self.advice.empty:
             command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
             parts.append(f"on your own log:\n{COMMAND}{command}")

@@ -197,13 +197,14 @@ def summarize_theory(
     for cell, rows in _cells(trials):
         is_held = not rows["fdr"].mean() > cell["alpha"] + FDR_TOLERANCE
         best = answerable.get(cell["alpha"], np.nan) if is_held else np.nan
+        limits = cell["alpha"] + rows["risk_bound"] / rows["answered"]
         row = {
             "regret": _spread(rows["regret"], "z.1f"),
             "regret\nat most": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
             "limit\nof R_T": _limit(rows["risk_bound"]),
             "FDR": _spread(rows["fdr"]),
-            "FDR at most": _rounded_up(rows["fdr_bound"]),
+            "FDR at most": _rounded_up(rows["fdr_bound"].fillna(limits)),
             "by the paper": _rounded_up(rows["fdr_bound_paper"]),
             "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
             "above\nbound": _trials_above(rows.query(BOUNDED)),
@@ -218,10 +219,10 @@ def summarize_theory(
         "limit\nof R_T": "what it is at most on every sequence; -: none is proved",
         "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (mean)",
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
-        "docs/proofs.md; certain for best-fixed)",
+        "docs/proofs.md; certain for best-fixed, and by the limit of R_T)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
         "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
-        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; - or {ABOVE_T}: none below T",
+        "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none; {ABOVE_T}: none below T",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
         "of at most alpha (if records shift, the mean over segments); -: unknown, or the FDR is above alpha + "
         f"{FDR_TOLERANCE:g}",

@@ -10,22 +10,22 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 25_914,
-    "test lines": 19_270,
-    "product tokens": 193_341,
-    "test tokens": 185_549,
-    "engine and commands, lines": 9_922,
-    "engine and commands, files": 54,
+    "product lines": 26_017,
+    "test lines": 19_294,
+    "product tokens": 194_159,
+    "test tokens": 185_881,
+    "engine and commands, lines": 9_996,
+    "engine and commands, files": 55,
     "exaul/kernels, lines": 4_473,
     "exaul/serving, lines": 4_605,
     "exaul/llm, lines": 2_906,
-    "experiments, lines": 2_634,
+    "experiments, lines": 2_642,
     "benchmarks, lines": 763,
-    "files outside docs": 284,  # of the repository, which has no data
-    "longest file": 498,
+    "files outside docs": 285,  # of the repository, which has no data
+    "longest file": 491,
     "path: files of engine and commands": 28,
     "path: files of kernels": 14,
-    "path: functions": 474,
+    "path: functions": 491,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

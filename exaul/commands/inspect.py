@@ -22,6 +22,7 @@ from exaul.kernels.metrics import FEASIBLE, answerable, every_threshold, risk_co
 SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "the largest share that a threshold answers with an FDR of at most alpha, sorted by the mean over alphas"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
+HIGHEST = 1 - 1e-6  # score that is drawn on an axis of logits (chosen)
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
 FEW_ROWS = 100  # with fewer rows, the standard error of a share may exceed .05
 
@@ -157,10 +158,16 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), RELIABILITY_GROUPS) if len(rows)]
     means = files.Table([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
     figure, panels = figures.panel_grid(means, "share of right answers")
-    axes, label = panels[0][0], f"groups of {len(groups[0]):,} rows"
-    axes.plot([0, 1], [0, 1], label="score = share right", **figures.TARGET_STYLE)
-    axes.plot(means["score"], means["right"], label=label, color="#08306b", marker="o", markersize=4)
+    axes, probabilities = panels[0][0], 1 - np.geomspace(1, 1 - HIGHEST, 500)
+    axes.plot(probabilities, probabilities, label="score = share right", **figures.TARGET_STYLE)
+    style = dict[str, Any](label=f"groups of {len(groups[0]):,} rows", color="#08306b", marker="o", markersize=4)
+    axes.plot(means["score"].clip(upper=HIGHEST), means["right"], **style)
     axes.set(xlabel="score (mean of the group)", xlim=(0, 1.02), ylim=(0, 1.02))
+    if means["score"].median() > 0.95 and means["score"].min() > 0:  # most groups would lie on one another
+        ticks = 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999
+        axes.set(xscale="logit", xlim=(min(means["score"].min(), 0.5), 1 - (1 - HIGHEST) / 2))
+        axes.set_xticks(ticks, map(str, ticks))
+        axes.set_xticks([], minor=True)
     figures.add_legend(figure, panels, "")
     return figure
 

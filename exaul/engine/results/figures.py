@@ -95,6 +95,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
     curves.loc[ends["regret_bound"] >= ends["t"], "regret_bound"] = np.inf  # not drawn: no regret is above T
     trials = trials.assign(answered=1 - trials["inefficiency"])
+    trials.loc[trials.groupby("learner")["answered"].transform("max") == 0, "answered"] = np.nan
     trials.loc[trials["regret_bound"] >= trials["horizon"], "regret_bound"] = np.inf
     trials.loc[trials["learner"] == "best-fixed", "regret"] = np.nan  # 0 at T, by definition
     for name, (curve, label, bound) in OVER_TIME.items():
@@ -342,7 +343,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         else:
-            axes.set_ylim(0, 1.04 * largest or 1)
+            axes.set_ylim(max(lowest - 0.05, 0) if column == "answered" else 0, 1.04 * largest or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
     note = _lines_note(panels) + _missing_note(table, table[column].notna(), lack)

@@ -319,6 +319,9 @@ def test_reliability_is_of_groups_of_as_many_rows():
     line = inspect.draw_reliability(scores[::-1], errors[::-1]).axes[0].lines[1]
     np.testing.assert_allclose(line.get_xdata(), scores.reshape(10, 10).mean(axis=1))
     np.testing.assert_allclose(line.get_ydata(), 1 - errors.reshape(10, 10).mean(axis=1))
+    (crowded,) = inspect.draw_reliability(1 - (1 - scores[1:]) ** 9, errors[1:]).axes  # most scores are near 1
+    assert (line.axes.get_xscale(), crowded.get_xscale()) == ("linear", "logit")
+    assert crowded.get_xlim()[0] <= crowded.lines[1].get_xdata()[0]
     assert len(inspect.draw_reliability(scores[:3], errors[:3]).axes[0].lines[1].get_xdata()) == 3
 
 

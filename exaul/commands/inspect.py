@@ -16,7 +16,7 @@ from exaul.engine.logs import diagnosis, files
 from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha, recommend_grid
 from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
-from exaul.engine.results.text_table import COMMAND, format_table, shared_start
+from exaul.engine.results.text_table import COMMAND, format_table, plain, shared_start
 from exaul.kernels.metrics import FEASIBLE, answerable, every_threshold, risk_coverage, separation
 
 SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
@@ -72,9 +72,13 @@ def main(arguments: Mapping[str, Any]) -> int:
             row["FDR"] = f"{risk[index]:.2%}"
         rows.append(row)
     if config.out is not None:
+        from exaul.engine.results import figures  # imports matplotlib
+
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)
+        for figure in drawn.values():
+            figures.add_note(figure, plain(f"{records.name}: {len(scores):,} rows."))
         folder.write_new(config.out, {"risk-coverage": table}, drawn)
     best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}
     hint = recommend_grid(records, best_shares)
@@ -104,10 +108,10 @@ def main(arguments: Mapping[str, Any]) -> int:
 
 
 def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
-    """Return a sweep of a log, at an alpha whose share is FEASIBLE if there is one; ``words`` as ``_typed_log``."""
+    """Return a sweep of a log, at the alphas whose share is FEASIBLE if any is; ``words`` as ``_typed_log``."""
     feasible = [f"{alpha:g}" for alpha, share in shares.items() if share >= FEASIBLE]
     is_told = "--alphas" in words or "0.05" in feasible  # which is the default of a sweep
-    target = ["--alphas", *feasible[:1]] if feasible and not is_told else []
+    target = ["--alphas", *feasible] if feasible and not is_told else []
     return f"{COMMAND}{join_lines(as_typed('sweep', '--logs', *words, *target, '--warm-start', '0.5'))}"
 
 

@@ -143,9 +143,9 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
         answers = 7 * weeks * per_day * plan.answered
         row = {"weeks": weeks, "limit": AUDIT_LIMIT, "answers": answers, "audits": answers * probability}
         rows.append(row | {"fdr": plan.proven(plan.alpha, answers, probability)})
-        for share in DRAWN_SHARES:
+        for share in DRAWN_SHARES if plan.answered == COVERAGE else (plan.answered,):
             case = plan.case._replace(horizon=7 * weeks * per_day, coverage=share)
-            name, fdr = f"guarantee, {share:.0%} answered", guarantee(learner, case).fdr
+            name, fdr = f"guarantee, {_exact(share)} answered", guarantee(learner, case).fdr
             rows.append({"weeks": weeks, "limit": name, "answers": case.answered, "audits": 0, "fdr": fdr})
     return rows
 
@@ -165,8 +165,10 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         from exaul.engine.logs.files import Table
 
         table = Table(limits)
-        start = "without a log" if plan.warm_start is None else "from the log"
-        folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, start)})
+        note = f"A guarantee is of aci-rank, {'without a' if plan.warm_start is None else 'from the'} log, if each "
+        note += f"answer is rated at once. Audits: {audits_per_day:,} a day, if {_exact(plan.answered)} of "
+        note += f"{per_day:,} questions a day are answered, {_exact(plan.alpha)} of them wrong."
+        folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share = f"{probability:.4g}"
     tried, answers = range(round(1000 * plan.alpha)), 7 * WEEKS * per_day * plan.answered  # alphas in thousandths
     lower = bisect_right(tried, plan.alpha, key=lambda x: plan.proven(x / 1000, answers, probability)) - 1
@@ -174,7 +176,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
-        f"With probability 1 - {plan.delta}, the FDR of all answers until a week ends is at most this, if "
+        f"With {_exact(1 - plan.delta)} confidence, the FDR of all answers until a week ends is at most this, if "
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
         f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower / 1000:g}." * (lower > 0),
@@ -185,8 +187,8 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     )
 
 
-def draw_limits(table: Any, alpha: float, start: str) -> Any:
-    """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name); ``start`` says how ``aci-rank`` starts."""
+def draw_limits(table: Any, alpha: float, note: str) -> Any:
+    """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name)."""
     from exaul.engine.results import figures  # imports matplotlib
 
     figure, panels = figures.panel_grid(table, "FDR at most")
@@ -198,7 +200,7 @@ def draw_limits(table: Any, alpha: float, start: str) -> Any:
     axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.05 * rows["fdr"].max(), 1.0)))
     axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=8)
     figures.in_percent(axes.yaxis)
-    figures.add_legend(figure, panels, f"A guarantee is of aci-rank, {start}, if each answer is rated at once.")
+    figures.add_legend(figure, panels, note)
     return figure
 
 

@@ -41,7 +41,7 @@ def test_a_sweep_writes_its_folder(tmp_path, log, capsys, monkeypatch):
     assert main([*argv, "--out", str(out), "--checkpoints", "7", "--horizon", "3e2"]) == 0
     figures = {f"{x}-by-{axis}" for x in ("fdr", "answered", "regret") for axis in ("alpha", "lambda")}
     figures |= {"answered", "fdr", "answered-over-time", "risk", "regret"}
-    expected = {"trials.csv", "curves.csv", "advice.csv", "manifest.json"}
+    expected = {"trials.csv", "curves.csv", "advice.csv", "table.tex", "manifest.json"}
     expected |= {f"{f}.{e}" for f in figures for e in ("png", "pdf")}
     assert {p.name for p in out.iterdir()} == expected
 

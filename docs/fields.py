@@ -7,6 +7,8 @@ from typing import Any
 
 import griffe
 
+SEVERAL = re.compile(r"^    (\w+(?:, \w+)+): (.*(?:\n {8}.*)*)", re.MULTILINE)  # arguments of one explanation
+
 
 def comment_of(node: Any, lines: list[str]) -> str:
     """Return the comment above a statement and behind it."""
@@ -22,9 +24,15 @@ class FieldTexts(griffe.Extension):
     """Documents the fields of classes, whose docstrings describe the class as a whole."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Make a link of each page that a docstring names; the reference is two folders below the pages."""
+        """Make a link of each page that a docstring names, and an entry of each argument, in ``x, y: text``, too.
+
+        The reference is two folders below the pages.
+        """
         if obj.docstring:
-            obj.docstring.value = re.sub(r"`*docs/([\w-]+)\.md`*", r"[\1](../../\1.md)", obj.docstring.value)
+            text = re.sub(r"`*docs/([\w-]+)\.md`*", r"[\1](../../\1.md)", obj.docstring.value)
+            obj.docstring.value = SEVERAL.sub(
+                lambda x: "\n".join(f"    {name}: {x[2]}" for name in x[1].split(", ")), text
+            )
 
     def on_class_node(self, *, node: Any, **kwargs: Any) -> None:
         """Add the decorator that ``Configuration`` applies, which gives a class its signature."""

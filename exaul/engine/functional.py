@@ -50,8 +50,6 @@ def make(
 ) -> tuple[GameLearner, Any]:
     """Make a learner, as pure functions of one game, and its ``params``.
 
-    The ``params`` of your own learner class are ``RuleParams``, as in a sweep.
-
     Args:
         learner: name, ``module:name``, or a ``Learner``; not ``best-fixed``, which needs hindsight.
         arms: H; default: the length of ``grid``, or 1,000.
@@ -66,6 +64,10 @@ def make(
             follow from the horizon.
         grid: [H] thresholds, if the learner starts from a log.
         log: scores [N] and errors [N] of a log from which ``aci-rank`` starts, the latest last.
+
+    Returns:
+        The learner, a static value with ``init``, ``decide`` and ``learn``, and its numbers: ``Params``,
+        ``RankedParams``, ``FixedParams`` or, of your own class, ``RuleParams``.
 
     Raises:
         BadInput: a number is out of range, the learner is unknown, or JAX computes in float32.

@@ -51,6 +51,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         fitted = {"slope": slope, "low": slope - margin, "high": slope + margin}
         rows.append(dict(zip(CELL_COLUMNS, cell, strict=True)) | fitted)
         bounds = trials.groupby("horizon")["regret_bound"].mean()
+        bounds[bounds >= bounds.index] = np.inf  # not drawn: no regret is above T
         means = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
         points += [rows[-1] | {"horizon": T, "regret": mean, "regret_bound": bound} for T, mean, bound in means]
     table = files.Table(rows)

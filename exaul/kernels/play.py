@@ -60,7 +60,7 @@ class Decision(NamedTuple):
 
     answer: Any  # [] bool
     P: Any  # [] probability of answering, before the draw
-    residuals: Any = ()  # what else ``learn`` needs: P and Q, or the arm and its probability
+    residuals: Any = ()  # what else ``learn`` needs, such as P and Q; a learner of your own may leave it out
 
 
 def loss_costs(params: Any) -> tuple[Any, Any]:

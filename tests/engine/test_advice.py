@@ -1,6 +1,7 @@
 """The advice: out of sample, on halves of the log, whatever the sweep's trials; and what its sentences say."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -208,7 +209,9 @@ def test_no_fixed_threshold_answers_more_of_what_is_played_than_is_said(environm
 
 
 def test_the_use_of_a_log_is_told_for_each_advised_alpha():
-    text = run(Sweep(**SMALL, alphas=(0.001, 0.1, 0.05)), [made_up(8_000)]).summary()
+    sweep = Sweep(**SMALL | {"learners": ("aci-rank", "ew")}, alphas=(0.001, 0.1, 0.05))
+    text = run(sweep, [made_up(8_000)]).summary()
+    assert "in a program" not in run(replace(sweep, learners=("ew",)), [made_up(8_000)]).summary()
     for where, use in (("in a program", "Abstainer(alpha=0.05, "), ("as a service", "exaul serve --alpha 0.05 ")):
         assert re.search(rf"\n{where}, with alpha = 0\.05 or 0\.1( \(.*\))?:\n  {re.escape(use)}", text)
 

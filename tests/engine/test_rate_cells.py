@@ -94,6 +94,7 @@ def test_texts_and_figures_tell_the_rates_apart(monkeypatch):
     near = run(Sweep(**SMALL, learners=("aci-rank",), steps=(0.0123456789, 0.0123456788)), log).summary()
     assert "step 0.0123456789" in near
     assert "step 0.0123456788" in near
+    assert "ew, eta x 4" in run(Sweep(**SMALL, learners=("ew",), eta_scales=(4.0,)), log).summary()  # not its own
 
 
 @pytest.mark.parametrize(("precision", "learners"), [("float64", ("exaul", "exp3-ix")), ("float32", ("exaul",))])

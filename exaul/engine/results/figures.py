@@ -35,12 +35,12 @@ _STYLES = (
     ("#7f0000", _DASHED, ">"),
     ("#dd3497", "-", "*"),
     ("#b10026", _SHORT, "X"),
+    ("#8c510a", _DOTS, "P"),
     ("#17becf", _LONG, "h"),
-    ("#6baed6", "-", "p"),
-    ("#005a32", _DOT, "P"),
+    ("#005a32", _DOT, "p"),
     ("#c7a76c", _DOTS, "x"),
-    ("#bcbddc", _DASHED, "d"),
-    ("#543005", _DOTS, "+"),
+    ("#6baed6", "-", "d"),
+    ("#bcbddc", _DASHED, "+"),
     ("#a6d96a", _SHORT, "."),
 )
 _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a learner's rates
@@ -143,7 +143,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
         axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
         axes.set(xlim=(0, right), ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
         in_percent(axes.xaxis, axes.yaxis)
-    spread = "A mark is the mean over trials, its line reaches from 5% to 95% of them. "
+    spread = "A mark is the mean over trials, its line has the FDR of 5% to 95% of them. "
     note = f"{spread * (trials['trial'].nunique() > 1)}The target is dashed.{ring}"
     add_legend(figure, [] if named else panels, note + _missing_note(trials, trials["inefficiency"] < 1))
     if named:
@@ -204,11 +204,13 @@ def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG and PDF, without a time stamp."""
+    """Write a figure as PNG, and without its caption and a time stamp as PDF."""
     with rc_context({"pdf.fonttype": 42}):  # some publishers refuse fonts of Type 3, the default
         figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
         figure.set_layout_engine("none")  # keep the layout of the PNG: laying out again would be slow
-        figure.savefig(path.with_name(path.name + ".pdf"), metadata={"CreationDate": None})
+        figure.supxlabel("")
+        style: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.02, "metadata": {"CreationDate": None}}
+        figure.savefig(path.with_name(path.name + ".pdf"), **style)
 
 
 def over_time(
@@ -260,7 +262,7 @@ def over_time(
         axes.set(xscale="log" if log else "linear", xlabel=rounds)
         start = max(rows["t"].min(), horizon / 1000 * are_shares)  # shares of few rounds are noise
         axes.set_xlim(start * log, rows["t"].max() / unit)
-        axes.xaxis.set_major_formatter(COUNT)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
         if dotted:
             axes.set_yscale(**scale)
             axes.yaxis.set_major_formatter(COUNT)

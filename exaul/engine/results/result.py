@@ -143,10 +143,11 @@ class Result:
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),
         ]
-        if is_log and not self.advice.empty:
+        is_compared = is_log and advice.ACI_RANK in set(trials["learner"])  # else the sweep is of others
+        if is_compared and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, width))
         parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
-        if is_log and (best := advice.advised(self.advice)):
+        if is_compared and (best := advice.advised(self.advice)):
             parts.append(advice.describe_use(sweep, list(best)))
         elif not is_log and not self.advice.empty:
             command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")

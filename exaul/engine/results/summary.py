@@ -171,15 +171,18 @@ def as_latex(trials: Table, delta: float) -> str:
         body.insert(columns["alpha"].index(alpha), r"\midrule")
     lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
     lam = f"; lambda = {trials['lambda'].iloc[0]:.4g}" if trials["lambda"].nunique() == 1 else ""
-    probability = f"regret at most: with probability {1 - delta:g} per trial"
-    meanings = f"+-: standard deviation over trials; {probability}; --: none is proved; > T: none below T"
-    comment = f"% {describe_trials(trials)}{lam}\n% {meanings}"
+    arms = " to ".join(f"{H:,}" for H in sorted({trials["arms"].min(), trials["arms"].max()}))
+    grid = f"{arms} thresholds ({', '.join(trials['grid'].unique())})"
+    meanings = "R_T: wrong answers minus alpha times the answers; +-: standard deviation over trials; "
+    meanings += f"regret at most: with probability {1 - delta:g} per trial; --: none is proved; > T: none below T"
+    comment = f"% {describe_trials(trials)}; {grid}{lam}\n% {meanings}"
     return f"{comment}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
 def _latex(text: str) -> str:
     """Return a text in LaTeX: signs become formulas; none is a dash."""
-    return "--" if text == "-" else re.sub(rf"^-(?=\d)|^{ABOVE_T}$", r"$\g<0>$", text.translate(LATEX))
+    text = re.sub(r"(eta|gamma) x (\S+)", r"$\\\1\\times\2$", text.translate(LATEX))
+    return "--" if text == "-" else re.sub(rf"^-(?=\d)|^{ABOVE_T}$", r"$\g<0>$", text)
 
 
 def summarize_theory(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import join_lines
 from exaul.engine.registry import LEARNERS
+from exaul.kernels.learners.aci_rank import STEP
 
 if TYPE_CHECKING:  # which imports pandas
     from exaul.engine.logs.files import Table
@@ -35,11 +36,12 @@ def short_learner_names(table: "Table") -> "Table":
 
 
 def with_rates(table: "Table", but: str = "") -> "Table":
-    """Return a table whose learners are also named by the rates in which their cells differ, ``but`` for one."""
+    """Return a table whose learners are also named by rates that differ, or are not their own, ``but`` for one."""
     names = table["learner"]
-    for rate, words in zip(RATE_COLUMNS, ("eta x", "gamma x", "step"), strict=True):
-        differ = (table.groupby("learner")[rate].transform("nunique") > 1) & (rate != but)
-        names = names.where(~differ, names + f", {words} " + table[rate].map(as_digits))
+    for rate, words, own in zip(RATE_COLUMNS, ("eta x", "gamma x", "step"), (1.0, 1.0, STEP), strict=True):
+        differ = table.groupby("learner")[rate].transform("nunique") > 1
+        is_named = (differ | (table[rate].notna() & (table[rate] != own))) & (rate != but)
+        names = names.where(~is_named, names + f", {words} " + table[rate].map(as_digits))
     return table.assign(learner=names)
 
 
@@ -54,9 +56,10 @@ def describe_trials(trials: "Table") -> str:
     names, logs, horizons = (trials[column].unique() for column in ("source", "warm_start", "horizon"))
     played = names[0] if len(names) == 1 else f"{len(names)} sources"
     rounds = " to ".join(f"{T:,}" for T in sorted({horizons.min(), horizons.max()}))
-    of_it = f" of {played}"  # as in "0.5 of LOG"
-    is_shared = len(logs) == 1 and trials["warm_start"].notna().all()
-    start = f", started from {logs[0].replace(of_it, ' of its rows')}" if is_shared else ""
+    start = ""
+    if len(logs) == 1 and trials["warm_start"].notna().all():
+        share = logs[0].removesuffix(f" of {played}")  # "0.5 of LOG"
+        start = f", started from {logs[0] if share == logs[0] else f'{100 * float(share):.6g}% of its rows'}"
     return f"{played}: {trials['trial'].nunique():,} trials of {rounds} rounds{start}"
 
 

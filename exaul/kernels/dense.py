@@ -38,10 +38,10 @@ def visible_error(learner: Learner[Any], answered: Any, error: Any) -> Any:
 
 @dataclass(frozen=True)
 class GameLearner:
-    """A learner of one game on H arms; each type of rule has a subclass."""
+    """A learner of one game. Each type of rule has a subclass, with ``init``, ``decide`` and ``learn`` (docs/jax.md)."""
 
-    definition: Learner[Any]
-    arms: int
+    definition: Learner[Any]  # its rule, rates and bounds
+    arms: int  # H
 
     def _rule_arguments(self, params: Any, decision: Decision, error: Any, weight: Any) -> tuple[Any, ...]:
         """Return the decision, the error that the learner may see, and the numbers that its rule reads."""

@@ -38,7 +38,7 @@ def visible_error(learner: Learner[Any], answered: Any, error: Any) -> Any:
 
 @dataclass(frozen=True)
 class GameLearner:
-    """A learner of one game. Each type of rule has a subclass, with ``init``, ``decide`` and ``learn`` (docs/jax.md)."""
+    """A learner of one game; each type of rule has a subclass, with the functions that docs/jax.md describes."""
 
     definition: Learner[Any]  # its rule, rates and bounds
     arms: int  # H

@@ -10,7 +10,7 @@ import numpy as np
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.results.text_table import describe_trials, with_answered
+from exaul.engine.results.text_table import describe_trials, plain, with_answered
 from exaul.kernels.metrics import Floats
 from experiments.claims import (
     ABSTAINS_AS_EW,
@@ -132,7 +132,7 @@ def _draw(tables: Tables) -> Figures:
 def _described(drawn: Figures, trials: Table) -> Figures:
     """Add to the caption of each figure what was played."""
     for figure in drawn.values():
-        figures.add_note(figure, f"{describe_trials(trials)}.")
+        figures.add_note(figure, f"{plain(describe_trials(trials))}.")
     return drawn
 
 

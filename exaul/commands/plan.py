@@ -143,7 +143,7 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
         answers = 7 * weeks * per_day * plan.answered
         row = {"weeks": weeks, "limit": AUDIT_LIMIT, "answers": answers, "audits": answers * probability}
         rows.append(row | {"fdr": plan.proven(plan.alpha, answers, probability)})
-        for share in DRAWN_SHARES if plan.answered == COVERAGE else (plan.answered,):
+        for share in (plan.answered,) if plan.coverage or plan.start else DRAWN_SHARES:
             case = plan.case._replace(horizon=7 * weeks * per_day, coverage=share)
             name, fdr = f"guarantee, {_exact(share)} answered", guarantee(learner, case).fdr
             rows.append({"weeks": weeks, "limit": name, "answers": case.answered, "audits": 0, "fdr": fdr})

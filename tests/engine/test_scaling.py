@@ -92,15 +92,15 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path):
 
 def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     row = {"learner": "ew, slope 0.50", "alpha": 0.1}
-    rows = [row | {"horizon": T, "regret": T**0.5, "mean_bound": T} for T in (4, 16)]
-    (axes,) = figures.against(Table(rows), "horizon", "regret", ["alpha"], "mean_bound").axes
+    rows = [row | {"horizon": T, "regret": T**0.5, "regret_bound": T} for T in (4, 16)]
+    (axes,) = figures.against(Table(rows), "horizon", "regret", ["alpha"], "regret_bound").axes
     line, bound, named = axes.lines
     assert (line.get_label(), line.get_ydata().tolist()) == ("ew, slope 0.50", [2, 4])
     assert (bound.get_ydata().tolist(), named.get_label()) == ([4, 16], "proven bound")
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
     assert {"2", "20"} < {x.get_text() for x in axes.get_yticklabels(minor=True)}
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "symlog", (1, 33))
-    wide = Table([row | {"horizon": T, "regret": T / 2.0, "mean_bound": T} for T in (4, 4000)])
-    figure = figures.against(wide, "horizon", "regret", ["alpha"], "mean_bound")
+    wide = Table([row | {"horizon": T, "regret": T / 2.0, "regret_bound": T} for T in (4, 4000)])
+    figure = figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
     figure.draw_without_rendering()
     assert [x.get_text() for x in figure.axes[0].get_yticklabels()][1:4] == ["10", "100", "1,000"]

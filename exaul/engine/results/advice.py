@@ -192,7 +192,8 @@ def _sentence(row: Any, step: str) -> str:
         return f"{reason}use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
-    larger = f" (try --alphas {np.ceil(100 * high) / 100:g})" if high < 1 else ""
+    to_try = np.ceil(1000 * high - 1e-9) / 1000
+    larger = f" (try --alphas {to_try:g})" if to_try < 1 else ""
     advice = f"take a larger alpha{larger}, more rows or a better score"
     return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing'}: {advice}"
 

@@ -124,7 +124,8 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     shares = 1 - learners["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     ringed, ring, margin = "", "", max(0.15 * (high - low), 0.03)
-    right = 1.08 * max(trials["alpha"].max(), learners["fdr"].quantile(0.95)[shares > 0].max())  # NaN is not above
+    largest = np.fmax(learners["fdr"].quantile(0.95), learners["fdr"].mean())[shares > 0].max()
+    right = 1.08 * max(trials["alpha"].max(), largest)  # NaN is not above
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
         best = advised.get((rows["source"].iloc[0], alpha))
@@ -241,7 +242,7 @@ def over_time(
     top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
     low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
-    all_log = log and late[f"{curve}_mean"].min() > 0 and dotted != ""  # where a power of t is a line
+    all_log = log and late[f"{curve}_mean"].min() > 1 and dotted != ""  # where a power of t is a line
     scale = {"value": "log"} if all_log else {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4}  # no bend
     dotted_ends = 1 if all_log else 2 * low - LINEAR / 10, 2 * top + LINEAR
     ends = dotted_ends if dotted else (low - margin, top + 4 * margin)
@@ -252,15 +253,16 @@ def over_time(
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
             _band(axes, t, line, curve, style, label=as_label(lines, name), markevery=spacing)
-            if dotted and np.isfinite(line[dotted]).any():
-                says_something = line[dotted] < line["t"]  # no R_t and no regret is above t
-                axes.plot(t, line[dotted].where(says_something), **style | BOUND_STYLE, markevery=spacing)
+            if dotted:
+                bound = line[dotted].where(line[dotted] < line["t"])  # no R_t and no regret is above t
+                if bound.notna().any():
+                    axes.plot(t, bound, **style | BOUND_STYLE, markevery=spacing)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label="target $\\alpha$", **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
         axes.set(xscale="log" if log else "linear", xlabel=rounds)
-        start = max(rows["t"].min(), horizon / 1000 * are_shares)  # shares of few rounds are noise
+        start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
         axes.set_xlim(start * log, rows["t"].max() / unit)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
         if dotted:

@@ -181,7 +181,7 @@ def as_latex(trials: Table, delta: float) -> str:
 
 def _latex(text: str) -> str:
     """Return a text in LaTeX: signs become formulas; none is a dash."""
-    text = re.sub(r"(eta|gamma) x (\S+)", r"$\\\1\\times\2$", text.translate(LATEX))
+    text = re.sub(r", (eta|gamma) x ([\d.]+)(?![\w-])", r", $\\\1\\times\2$", text.translate(LATEX))
     return "--" if text == "-" else re.sub(rf"^-(?=\d)|^{ABOVE_T}$", r"$\g<0>$", text)
 
 

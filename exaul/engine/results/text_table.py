@@ -58,9 +58,11 @@ def describe_trials(trials: "Table") -> str:
     rounds = " to ".join(f"{T:,}" for T in sorted({horizons.min(), horizons.max()}))
     start = ""
     if len(logs) == 1 and trials["warm_start"].notna().all():
-        share = logs[0].removesuffix(f" of {played}")  # "0.5 of LOG"
-        start = f", started from {logs[0] if share == logs[0] else f'{100 * float(share):.6g}% of its rows'}"
-    return f"{played}: {trials['trial'].nunique():,} trials of {rounds} rounds{start}"
+        share = re.fullmatch(r"([\d.e-]+) of (.+)", logs[0])  # "0.5 of LOG"
+        log = f"{100 * float(share[1]):.6g}% of its rows" if share and share[2] == played else logs[0]
+        start = f", started from {log}"
+    count = trials["trial"].nunique()
+    return f"{played}: {count:,} trial{'s' * (count > 1)} of {rounds} rounds{start}"
 
 
 def traces_by_answerable(table: "Table") -> list[str]:

@@ -23,7 +23,8 @@ MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, 
 def traces_figure(table: Table) -> Figure:
     """Draw a sweep over traces: a dot per feasible row of ``traces.csv``."""
     dots = with_rates(table).assign(above=(table["fdr"] - table["alpha"]).where(table["answerable"] >= FEASIBLE))
-    dots = dots[dots.groupby("learner")["of_answerable"].transform("max") > 0]  # others answer nothing
+    answers = dots.groupby("learner")["of_answerable"].transform("max") > 0
+    dots = dots[answers | ~answers.any()]  # without learners that answer nothing, unless all do
     note = f"A dot is a trace with at least {FEASIBLE:.0%} answerable, mean over trials; above 100% is at 100%."
     return scatter(dots, "above", note)
 

@@ -84,6 +84,9 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
         for values, (low, high) in zip(dots.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
             assert -1 < low < values.min()
             assert values.max() < high
+    silent = files.Table(rows).query("learner == 'exaul'").assign(of_answerable=0.0)
+    assert len(trace_figures.traces_figure(files.stack([silent, files.Table(rows[6:])])).axes) == 1
+    assert len(trace_figures.traces_figure(silent).axes) == 1  # not none
 
 
 def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha():
@@ -129,6 +132,8 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
         figure.draw_without_rendering()
         ticks = [x.get_text() for x in axes.get_xticklabels()]
         assert len({*ticks}) == len(ticks) > 2
+        vacuous = figures.over_time(curves.assign(risk_bound=2.0 * horizon), "rise", "rise", dotted="risk_bound")
+        vacuous.draw_without_rendering()
         assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
     for count, columns in (3, 2), (7, 4):  # no column has more than six
         panels = files.Table({"lambda": [*range(count)] * 2, "alpha": [0.1] * count + [0.2] * count})

@@ -167,11 +167,26 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     browser.wait(
         f"document.getElementById('latest-title').textContent == 'Open audits: {len(ids)}, the oldest first'"
     )
+    listed = "[...document.querySelectorAll('#decisions .id')].map(each => each.textContent)"
+    assert browser.evaluate(listed) == ids[:LATEST]  # those that both lists have, too
     browser.evaluate(click("Wrong", ids[0]))
     browser.wait(f"document.getElementById('latest-title').textContent.startsWith('Open audits: {len(ids) - 1}')")
     assert service.figures("")["wrong"] == 1
     browser.evaluate("document.getElementById('view').click()")
     browser.wait("document.getElementById('latest-title').textContent == 'Latest decisions'")
+    assert browser.evaluate(listed) == ids[: -LATEST - 1 : -1]
+
+    # audits that arrive after the other list was chosen are not shown
+    browser.evaluate("""window.whole = fetch;
+        window.fetch = (path, options) => path !== "v1/audits" ? whole(path, options)
+            : new Promise(resolve => { window.release = () => resolve(whole(path, options)); });""")
+    browser.evaluate("document.getElementById('view').click()")
+    browser.wait("!!window.release")
+    browser.evaluate("document.getElementById('view').click()")
+    browser.wait(f"{listed}.length == {LATEST}")
+    browser.evaluate("release()")
+    time.sleep(0.3)
+    assert browser.evaluate("document.getElementById('latest-title').textContent") == "Latest decisions"
 
 
 @pytest.mark.slow

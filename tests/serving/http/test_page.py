@@ -80,6 +80,11 @@ def click(button, id):
     return f"[...{row(id)}.querySelectorAll('button')].find(each => each.textContent.includes({button!r})).click()"
 
 
+def point_at(browser, id):
+    at = browser.evaluate(f"(box => [box.x + 30, box.y + 10])({row(id)}.getBoundingClientRect())")
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
+
+
 @pytest.fixture
 def tokens(tmp_path):
     path = tmp_path / "tokens"
@@ -169,9 +174,14 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     )
     listed = "[...document.querySelectorAll('#decisions .id')].map(each => each.textContent)"
     assert browser.evaluate(listed) == ids[:LATEST]  # those that both lists have, too
-    browser.evaluate(click("Wrong", ids[0]))
-    browser.wait(f"document.getElementById('latest-title').textContent.startsWith('Open audits: {len(ids) - 1}')")
-    assert service.figures("")["wrong"] == 1
+    for id in ids[:2]:
+        browser.evaluate(click("Wrong", id))
+        browser.wait(f"{listed}[0] != {id!r}")
+    assert service.figures("")["wrong"] == 2
+    point_at(browser, ids[3])
+    browser.evaluate(click("Right", ids[2]))
+    browser.wait(f"document.getElementById('latest-title').textContent.startsWith('Open audits: {LATEST - 1}')")
+    assert browser.evaluate(listed) == ids[2:]  # the judged one stays while the pointer is over the list
     browser.evaluate("document.getElementById('view').click()")
     browser.wait("document.getElementById('latest-title').textContent == 'Latest decisions'")
     assert browser.evaluate(listed) == ids[: -LATEST - 1 : -1]
@@ -249,8 +259,7 @@ def test_updates_leave_the_reader_alone(tmp_path, serve, browser):
     browser.evaluate("document.querySelector('#keys tr').id = 'first'")
 
     # the pointer is over the list: newer decisions wait
-    at = browser.evaluate(f"(box => [box.x + 30, box.y + 10])({row(ids[-1])}.getBoundingClientRect())")
-    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
+    point_at(browser, ids[-1])
     id = service.decide(0.9, "key 0").id
     browser.wait("document.getElementById('newer').textContent.startsWith('1 newer')")
     assert browser.evaluate("window.before === document.querySelector('#decisions tr')")

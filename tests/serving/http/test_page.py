@@ -119,11 +119,11 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.wait(f"{row(wrong)}.innerText.includes('▼ wrong · counted')")
     figures = service.figures("billing")
     assert (figures["observed"], figures["wrong"]) == (2, 1)
-    cell = '<td class="wrong bad">50.0% of 2 (9.5% to 90.5%), target 5.0%</td>'  # red: 9.5% is above its own target
+    # red: 9.5% is above its own target, which the headline names while there is no other
+    cell = '<td class="wrong bad">50.0% of 2 (9.5% to 90.5%)</td>'
     browser.wait(f"document.querySelector('#keys .wrong').outerHTML == '{cell}'")
-    assert browser.evaluate("document.getElementById('summary').innerText").startswith(
-        "Target of new keys: at most"
-    )
+    target = "document.getElementById('summary').innerText.split(' of the ')[0]"
+    assert browser.evaluate(target) == "Target: at most 5.0%"
     assert browser.evaluate("document.querySelector('#keys .limit').textContent") == "not audited"
 
     # nothing new: the service does not send the overview again
@@ -138,6 +138,11 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.evaluate(click("Wrong", foreign))
     browser.wait(f"{row(foreign)}.innerText.includes('repeated')")
     assert service.figures("billing")["wrong"] == 1
+
+    service.decide(0.9)
+    browser.wait(f"{target} == 'Target of new keys: at most 10.0%'")
+    cells = browser.evaluate("[...document.querySelectorAll('#keys .wrong')].map(each => each.textContent)")
+    assert [cell.partition("), ")[2] for cell in cells] == ["", "target 5.0%"]
 
 
 @pytest.mark.slow

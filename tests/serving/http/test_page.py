@@ -81,6 +81,7 @@ def click(button, id):
 
 
 def point_at(browser, id):
+    browser.evaluate(f"{row(id)}.scrollIntoView({{ block: 'center' }})")
     at = browser.evaluate(f"(box => [box.x + 30, box.y + 10])({row(id)}.getBoundingClientRect())")
     browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
 
@@ -177,6 +178,10 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     browser.wait(
         f"document.getElementById('latest-title').textContent == 'Open audits: {len(ids)}, the oldest first'"
     )
+    assert browser.evaluate("document.getElementById('newer').textContent").startswith("Judge the audited answers;")
+    summary = "document.getElementById('summary').textContent"
+    assert "(measured by audits, with 95% confidence: nothing proven yet)" in browser.evaluate(summary)
+    assert browser.evaluate("document.querySelector('#keys .limit').textContent") == "nothing proven yet"
     listed = "[...document.querySelectorAll('#decisions .id')].map(each => each.textContent)"
     assert browser.evaluate(listed) == ids[:LATEST]  # those that both lists have, too
     for id in ids[:2]:
@@ -202,6 +207,13 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     browser.evaluate("release()")
     time.sleep(0.3)
     assert browser.evaluate("document.getElementById('latest-title').textContent") == "Latest decisions"
+
+    for id in ids[3:]:
+        service.feedback(id, "up")
+    browser.wait(f"{summary}.includes('confidence: at most ')")
+    browser.evaluate("window.fetch = whole; document.getElementById('view').click()")
+    browser.wait("document.getElementById('latest-title').textContent == 'No open audits.'")
+    assert not browser.evaluate("['newer', 'list'].some(id => document.getElementById(id).checkVisibility())")
 
 
 @pytest.mark.slow
@@ -260,7 +272,6 @@ def test_updates_leave_the_reader_alone(tmp_path, serve, browser):
     browser.open(serve(application))
     browser.wait(f"!!({row(ids[-1])})")
     browser.evaluate(f"window.before = {row(ids[-1])}")
-    browser.evaluate("window.before.scrollIntoView({ block: 'center' })")
     browser.evaluate("document.querySelector('#keys tr').id = 'first'")
 
     # the pointer is over the list: newer decisions wait
@@ -299,7 +310,6 @@ def test_it_can_be_read(tmp_path, serve, browser, scheme):
     browser.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
     browser.open(serve(application))
     browser.wait("document.querySelectorAll('#decisions tr').length == 100")
-    assert "measured by audits: at most " in browser.evaluate("document.getElementById('summary').innerText")
     browser.evaluate("document.getElementById('legend').open = true")
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
     dark = browser.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] < 128")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -68,7 +69,8 @@ def browser(tmp_path):
 
 def shown_answer(service, key="billing", **texts):
     """Decide until an answer is shown; return its id."""
-    decisions = (service.decide(0.9, key, **texts) for _ in range(1000))
+    ids = (f"chatcmpl-{secrets.token_hex(16)}" for _ in range(1000))  # as the gateway's
+    decisions = (service.decide(0.9, key, id, **texts) for id in ids)
     return next(decision.id for decision in decisions if decision.answer)
 
 
@@ -113,6 +115,8 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.wait(f"!!({row(foreign)})")  # a live update
     assert "When is it due?" in browser.evaluate(f"{row(right)}.innerText")
     assert "● shown" in browser.evaluate(f"{row(right)}.innerText")
+    label = f"{row(right)}.querySelector('button').getAttribute('aria-label')"
+    assert browser.evaluate(label) == f"Right: answer {right}"
 
     browser.evaluate(click("Right", right))
     browser.wait(f"{row(right)}.innerText.includes('▲ right · counted')")

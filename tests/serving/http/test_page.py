@@ -310,12 +310,17 @@ def test_it_can_be_read(tmp_path, serve, browser, scheme):
         decision = service.decide(0.9, "billing", question="When is it due?", text="In May. " * 40)
         if decision.audit and decision.answer:
             service.feedback(decision.id, "down")
+    for _ in range(20):  # of which some are audited
+        service.show(0.9)
     browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
     browser.open(serve(application))
     browser.wait("document.querySelectorAll('#decisions tr').length == 100")
     browser.evaluate("document.getElementById('legend').open = true")
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    last = "[...document.querySelectorAll('#decisions button')].pop()"  # all buttons are in sight
+    assert 0 < browser.evaluate(f"{last}.getBoundingClientRect().right") < 400
+    assert browser.evaluate(f"(list => list.scrollWidth <= list.clientWidth)({last}.closest('.scroll'))")
     dark = browser.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] < 128")
     assert dark == (scheme == "dark")
     assert browser.evaluate("document.querySelector('#keys tr').checkVisibility()")

@@ -149,6 +149,12 @@ def test_rate_an_answer(tmp_path, serve, browser):
     cells = browser.evaluate("[...document.querySelectorAll('#keys .wrong')].map(each => each.textContent)")
     assert [cell.partition("), ")[2] for cell in cells] == ["", "target 5.0%"]
 
+    shares = "[...document.querySelectorAll('#keys .share')].map(each => each.textContent)"
+    assert not any("anew" in share for share in browser.evaluate(shares))
+    service.begin("billing", warm_start=EASY)
+    assert service.decide(1.0, "billing").answer  # so that the page hears of it
+    browser.wait(f"{shares}[1].endsWith('%, since it began anew: 100.0% of 1')")
+
 
 @pytest.mark.slow
 def test_ratings_on_target_are_not_red_where_feedback_is_imperfect(tmp_path, serve, browser):

@@ -211,10 +211,14 @@ class JournalFile:
                 raise BadInput(f"seed: {value} found; {path} was begun with another")
             if name != "seed" and value != saved:
                 began = "none" if saved is None else quote(saved)
-                fault = f"{quote(value)} found; {path} was begun with {began}"
-                is_of_key = name == "alpha" and self.all_keys(1)
-                of_key = f" or, for one key, {as_typed('journal', 'start')}" if is_of_key else ""
-                raise BadInput(f"{name}: {fault}, which stays; another takes a new file{of_key}")
+                way = "another takes a new file"
+                if name == "alpha" and self.all_keys(1):
+                    way += f" or, for one key, {as_typed('journal', 'start')}"
+                    starts = self._entries(f"WHERE {IS_BY_KIND} AND kind = ? ORDER BY seq", START)
+                    alphas = {entry.key: json.loads(entry.data or "")["alpha"] for entry in starts}
+                    for key in [key for key, alpha in alphas.items() if alpha == value][:1]:
+                        way = f"key {quote(key)} already has {value}: leave alpha out, or give {saved}"
+                raise BadInput(f"{name}: {quote(value)} found; {path} was begun with {began}, which stays; {way}")
 
     def _begin_writing(self, configuration: dict[str, Any], is_new: bool) -> None:
         """Prepare the file to append to it."""

@@ -36,12 +36,16 @@ class KeyAbstainer(Abstainer):
         self.unsaved_count = 0  # entries since a snapshot was last tried
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of all starts together: counts, risks and their bounds add up."""
+        """Return the figures of all starts together: counts, risks and their bounds add up.
+
+        If the key began anew, also questions_since_start and answers_since_start.
+        """
         spans = [*self._earlier_figures, super().figures()]
         figures = spans[-1] | {name: sum(span[name] for span in spans) for name in SUMMED_FIGURES}
         observed = figures["observed"]
         figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
-        return figures | {"fdr_limit": limit_of(self.config, figures)}
+        since = {f"{name}_since_start": spans[-1][name] for name in ("questions", "answers") if len(spans) > 1}
+        return figures | {"fdr_limit": limit_of(self.config, figures)} | since
 
     def repeat(self, entry: JournalEntry) -> bool:
         """Repeat an entry of the key. Return whether the outcome is the recorded one, numbers up to rounding."""

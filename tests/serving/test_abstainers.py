@@ -242,6 +242,19 @@ def test_a_secret_seed_stays_secret():
     assert str(seed) not in str(caught.value)
 
 
+def test_an_alpha_that_a_key_has_already_is_left_out():
+    with Abstainers("state", alpha=0.1) as abstainers:
+        for key in ("", "b"):
+            abstainers.decide(0.5, key)
+        abstainers.begin("b", 0.2)
+        abstainers.begin("b", 0.05)
+    already = "which stays; key 'b' already has 0.05: leave alpha out, or give 0.1"
+    for alpha, way in ((0.05, already), (0.2, "another takes a new file or, for one key, exaul journal start")):
+        with pytest.raises(BadInput, match=f"alpha: {alpha} found; state was begun with 0.1, .*{way}$"):
+            Abstainers("state", alpha=alpha)
+    Abstainers("state", alpha=0.1).close()
+
+
 def test_a_new_file_is_for_its_owner():
     with Abstainers("state", **SMALL) as abstainers:
         abstainers.decide(0.5)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -68,7 +69,8 @@ def browser(tmp_path):
 
 def shown_answer(service, key="billing", **texts):
     """Decide until an answer is shown; return its id."""
-    decisions = (service.decide(0.9, key, **texts) for _ in range(1000))
+    ids = (f"chatcmpl-{secrets.token_hex(16)}" for _ in range(1000))  # as the gateway's
+    decisions = (service.decide(0.9, key, id, **texts) for id in ids)
     return next(decision.id for decision in decisions if decision.answer)
 
 
@@ -78,6 +80,12 @@ def row(id):
 
 def click(button, id):
     return f"[...{row(id)}.querySelectorAll('button')].find(each => each.textContent.includes({button!r})).click()"
+
+
+def point_at(browser, id):
+    browser.evaluate(f"{row(id)}.scrollIntoView({{ block: 'center' }})")
+    at = browser.evaluate(f"(box => [box.x + 30, box.y + 10])({row(id)}.getBoundingClientRect())")
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
 
 
 @pytest.fixture
@@ -107,6 +115,8 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.wait(f"!!({row(foreign)})")  # a live update
     assert "When is it due?" in browser.evaluate(f"{row(right)}.innerText")
     assert "● shown" in browser.evaluate(f"{row(right)}.innerText")
+    label = f"{row(right)}.querySelector('button').getAttribute('aria-label')"
+    assert browser.evaluate(label) == f"Right: answer {right}"
 
     browser.evaluate(click("Right", right))
     browser.wait(f"{row(right)}.innerText.includes('▲ right · counted')")
@@ -114,11 +124,11 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.wait(f"{row(wrong)}.innerText.includes('▼ wrong · counted')")
     figures = service.figures("billing")
     assert (figures["observed"], figures["wrong"]) == (2, 1)
-    cell = '<td class="wrong bad">50.0% of 2 (9.5% to 90.5%), target 5.0%</td>'  # red: 9.5% is above its own target
+    # red: 9.5% is above its own target, which the headline names while there is no other
+    cell = '<td class="wrong bad">50.0% of 2 (9.5% to 90.5%)</td>'
     browser.wait(f"document.querySelector('#keys .wrong').outerHTML == '{cell}'")
-    assert browser.evaluate("document.getElementById('summary').innerText").startswith(
-        "Target of new keys: at most"
-    )
+    target = "document.getElementById('summary').innerText.split(' of the ')[0]"
+    assert browser.evaluate(target) == "Target: at most 5.0%"
     assert browser.evaluate("document.querySelector('#keys .limit').textContent") == "not audited"
 
     # nothing new: the service does not send the overview again
@@ -133,6 +143,17 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.evaluate(click("Wrong", foreign))
     browser.wait(f"{row(foreign)}.innerText.includes('repeated')")
     assert service.figures("billing")["wrong"] == 1
+
+    service.decide(0.9)
+    browser.wait(f"{target} == 'Target of new keys: at most 10.0%'")
+    cells = browser.evaluate("[...document.querySelectorAll('#keys .wrong')].map(each => each.textContent)")
+    assert [cell.partition("), ")[2] for cell in cells] == ["", "target 5.0%"]
+
+    shares = "[...document.querySelectorAll('#keys .share')].map(each => each.textContent)"
+    assert not any("anew" in share for share in browser.evaluate(shares))
+    service.begin("billing", warm_start=EASY)
+    assert service.decide(1.0, "billing").answer  # so that the page hears of it
+    browser.wait(f"{shares}[1].endsWith('%, since it began anew: 100.0% of 1')")
 
 
 @pytest.mark.slow
@@ -167,11 +188,42 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     browser.wait(
         f"document.getElementById('latest-title').textContent == 'Open audits: {len(ids)}, the oldest first'"
     )
-    browser.evaluate(click("Wrong", ids[0]))
-    browser.wait(f"document.getElementById('latest-title').textContent.startsWith('Open audits: {len(ids) - 1}')")
-    assert service.figures("")["wrong"] == 1
+    assert browser.evaluate("document.getElementById('newer').textContent").startswith("Judge the audited answers;")
+    summary = "document.getElementById('summary').textContent"
+    assert "(measured by audits, with 95% confidence: nothing proven yet)" in browser.evaluate(summary)
+    assert browser.evaluate("document.querySelector('#keys .limit').textContent") == "nothing proven yet"
+    listed = "[...document.querySelectorAll('#decisions .id')].map(each => each.textContent)"
+    assert browser.evaluate(listed) == ids[:LATEST]  # those that both lists have, too
+    for id in ids[:2]:
+        browser.evaluate(click("Wrong", id))
+        browser.wait(f"{listed}[0] != {id!r}")
+    assert service.figures("")["wrong"] == 2
+    point_at(browser, ids[3])
+    browser.evaluate(click("Right", ids[2]))
+    browser.wait(f"document.getElementById('latest-title').textContent.startsWith('Open audits: {LATEST - 1}')")
+    assert browser.evaluate(listed) == ids[2:]  # the judged one stays while the pointer is over the list
     browser.evaluate("document.getElementById('view').click()")
     browser.wait("document.getElementById('latest-title').textContent == 'Latest decisions'")
+    assert browser.evaluate(listed) == ids[: -LATEST - 1 : -1]
+
+    # audits that arrive after the other list was chosen are not shown
+    browser.evaluate("""window.whole = fetch;
+        window.fetch = (path, options) => path !== "v1/audits" ? whole(path, options)
+            : new Promise(resolve => { window.release = () => resolve(whole(path, options)); });""")
+    browser.evaluate("document.getElementById('view').click()")
+    browser.wait("!!window.release")
+    browser.evaluate("document.getElementById('view').click()")
+    browser.wait(f"{listed}.length == {LATEST}")
+    browser.evaluate("release()")
+    time.sleep(0.3)
+    assert browser.evaluate("document.getElementById('latest-title').textContent") == "Latest decisions"
+
+    for id in ids[3:]:
+        service.feedback(id, "up")
+    browser.wait(f"{summary}.includes('confidence: at most ')")
+    browser.evaluate("window.fetch = whole; document.getElementById('view').click()")
+    browser.wait("document.getElementById('latest-title').textContent == 'No open audits.'")
+    assert not browser.evaluate("['newer', 'list'].some(id => document.getElementById(id).checkVisibility())")
 
 
 @pytest.mark.slow
@@ -230,12 +282,10 @@ def test_updates_leave_the_reader_alone(tmp_path, serve, browser):
     browser.open(serve(application))
     browser.wait(f"!!({row(ids[-1])})")
     browser.evaluate(f"window.before = {row(ids[-1])}")
-    browser.evaluate("window.before.scrollIntoView({ block: 'center' })")
     browser.evaluate("document.querySelector('#keys tr').id = 'first'")
 
     # the pointer is over the list: newer decisions wait
-    at = browser.evaluate(f"(box => [box.x + 30, box.y + 10])({row(ids[-1])}.getBoundingClientRect())")
-    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
+    point_at(browser, ids[-1])
     id = service.decide(0.9, "key 0").id
     browser.wait("document.getElementById('newer').textContent.startsWith('1 newer')")
     assert browser.evaluate("window.before === document.querySelector('#decisions tr')")
@@ -266,13 +316,17 @@ def test_it_can_be_read(tmp_path, serve, browser, scheme):
         decision = service.decide(0.9, "billing", question="When is it due?", text="In May. " * 40)
         if decision.audit and decision.answer:
             service.feedback(decision.id, "down")
+    for _ in range(20):  # of which some are audited
+        service.show(0.9)
     browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
     browser.open(serve(application))
     browser.wait("document.querySelectorAll('#decisions tr').length == 100")
-    assert "measured by audits: at most " in browser.evaluate("document.getElementById('summary').innerText")
     browser.evaluate("document.getElementById('legend').open = true")
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    last = "[...document.querySelectorAll('#decisions button')].pop()"  # all buttons are in sight
+    assert 0 < browser.evaluate(f"{last}.getBoundingClientRect().right") < 400
+    assert browser.evaluate(f"(list => list.scrollWidth <= list.clientWidth)({last}.closest('.scroll'))")
     dark = browser.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] < 128")
     assert dark == (scheme == "dark")
     assert browser.evaluate("document.querySelector('#keys tr').checkVisibility()")

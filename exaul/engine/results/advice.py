@@ -153,11 +153,15 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
 def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
     """Return how to use ``aci-rank`` after the log of a sweep, in a program and as a service: at some alphas."""
     alpha, log = alphas[0], sweep.logs[0] if len(sweep.logs) == 1 else "LOG"
-    at = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
+    chosen = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    served = f"as a service{at} (--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
-    return f"in a program{at}:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{sweep.as_service(alpha, log)}"
+    served = (
+        f"as a service{chosen} (--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
+    )
+    return (
+        f"in a program{chosen}:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{sweep.as_service(alpha, log)}"
+    )
 
 
 def describe_halves(table: Table, width: int | None = None) -> str:

@@ -437,7 +437,9 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     for axes, _ in panels:
         entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     columns = max(1, int(figure.get_figwidth() / (0.47 + 0.048 * max(map(len, entries), default=0))))
-    figure.set_figheight(figure.get_figheight() + 0.15 * max(0, -(-len(entries) // columns) - 3))
+    lines = max(1, -(-len(entries) // columns))
+    columns = max(1, -(-len(entries) // lines))  # no line has one entry more than the next
+    figure.set_figheight(figure.get_figheight() + 0.15 * max(0, lines - 3))
     style = dict[str, Any](ncols=columns, columnspacing=1.2, handlelength=3, frameon=False, fontsize=7)
     figure.legend([*entries.values()], [*entries], loc="outside upper center" if entries else "center", **style)
     add_note(figure, note)

@@ -38,9 +38,9 @@ def short_learner_names(table: "Table") -> "Table":
 def with_rates(table: "Table", but: str = "") -> "Table":
     """Return a table whose learners are also named by rates that differ, or are not their own, ``but`` for one."""
     names = table["learner"]
-    for rate, words, own in zip(RATE_COLUMNS, ("eta x", "gamma x", "step"), (1.0, 1.0, STEP), strict=True):
+    for rate, words, default in zip(RATE_COLUMNS, ("eta x", "gamma x", "step"), (1.0, 1.0, STEP), strict=True):
         differ = table.groupby("learner")[rate].transform("nunique") > 1
-        is_named = (differ | (table[rate].notna() & (table[rate] != own))) & (rate != but)
+        is_named = (differ | (table[rate].notna() & (table[rate] != default))) & (rate != but)
         names = names.where(~is_named, names + f", {words} " + table[rate].map(as_digits))
     return table.assign(learner=names)
 

@@ -112,7 +112,9 @@ def test_settings_of_numba_that_exaul_cannot_run_with(name, value, monkeypatch):
 
 
 RESUMABLE = "sweep", "rerun"  # what is finished is kept
-KEPT = {f"out/{name}" for name in ("manifest.json", "batches", "trials.csv", "curves.csv", "advice.csv")}
+KEPT = {
+    f"out/{name}" for name in ("manifest.json", "batches", "trials.csv", "curves.csv", "advice.csv", "table.tex")
+}
 
 
 @pytest.mark.parametrize("argv", [["sweep", *SMALL], ["inspect", "log.csv"], ["merge", "one"], ["rerun", "one"]])

@@ -89,7 +89,7 @@ def test_files_in_the_way_of_results_stay(capsys, refused, few_figures):
     advice = "what is finished is kept, use --resume to continue"
     assert f"cannot be written (Is a directory); {advice}" in capsys.readouterr().err
     assert Path("out/answered.png/notes").read_text() == "mine"
-    kept = {"manifest.json", "batches", "trials.csv", "curves.csv", "advice.csv"}
+    kept = {"manifest.json", "batches", "trials.csv", "curves.csv", "advice.csv", "table.tex"}
     assert {path.name for path in Path("out").iterdir()} == {*kept, "answered.png"}
     shutil.rmtree("out/answered.png")
     assert main(RESUME) == 0

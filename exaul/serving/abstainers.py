@@ -255,7 +255,8 @@ class Abstainers:
             log = saved["log"] if saved else {"sha256": "", "content": None}
             was_chosen = log["sha256"] is None  # it has no file, since it is of the answers of a key
             is_other = isinstance(source, Records) and not was_chosen and log["content"] != source.digest()
-            lines.append(f"{name}: {text}; answered since then: {share:.1%} of {count:,}")
+            since = f"answered since then: {share:.1%} of {count:,}" if count else "no questions since then"
+            lines.append(f"{name}: {text}; {since}")
             if alpha != (listed_alpha := self._alphas.get(key, alpha)) or is_other:
                 flags = "--key", key, "--alpha", str(listed_alpha), "--warm-start", "LOG"
                 lines[-1] += BEGUN + as_typed("journal", "start", str(self.path), *flags)

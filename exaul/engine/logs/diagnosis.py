@@ -240,7 +240,7 @@ def diagnose(
     )
     commands = {
         "pools": as_typed("inspect", *argv, "--each", *(column.name for column in differing[:NAMED_COLUMNS])),
-        "drift": as_typed("sweep", "--logs", *argv, "--environment", "replay"),
+        "drift": as_typed("sweep", "--logs", *argv, "--environment", "replay", "--warm-start", "0.5"),
     }
     return [
         Finding(word, join_lines(text), join_lines(commands.get(word, "")))

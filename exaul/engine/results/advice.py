@@ -195,10 +195,9 @@ def _sentence(row: Any, step: str) -> str:
         expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
         return f"{reason}use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
-    limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log)"
-    to_try = np.ceil(1000 * high - 1e-9) / 1000
-    larger = f" (try --alphas {to_try:g})" if to_try < 1 else ""
-    advice = f"take a larger alpha{larger}, more rows or a better score"
+    allowed = min(row["alpha"] + FDR_TOLERANCE, 1.5 * row["alpha"])
+    limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {100 * allowed:.4g}%)"
+    advice = "take a larger alpha, more rows or a better score"
     return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing'}: {advice}"
 
 

@@ -209,8 +209,9 @@ def save(figure: Figure, path: Path) -> None:
     with rc_context({"pdf.fonttype": 42}):  # some publishers refuse fonts of Type 3, the default
         figure.savefig(path.with_name(path.name + ".png"), dpi=DPI)
         figure.set_layout_engine("none")  # keep the layout of the PNG: laying out again would be slow
+        metadata = {"CreationDate": None, "Subject": " ".join(figure.get_supxlabel().split())}
         figure.supxlabel("")
-        style: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.02, "metadata": {"CreationDate": None}}
+        style: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.02, "metadata": metadata}
         figure.savefig(path.with_name(path.name + ".pdf"), **style)
 
 
@@ -265,6 +266,8 @@ def over_time(
         start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
         axes.set_xlim(start * log, rows["t"].max() / unit)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
+        if not log:
+            axes.xaxis.set_major_locator(MaxNLocator(5))
         if dotted:
             axes.set_yscale(**scale)
             axes.yaxis.set_major_formatter(COUNT)

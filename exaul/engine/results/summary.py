@@ -158,7 +158,7 @@ def as_latex(trials: Table, delta: float) -> str:
             "FDR": _spread(rows["fdr"]),
             "answered": f"{_coverage(rows).mean():.1%}",
             "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
-            "$R_T$ at most": _limit(rows["risk_bound"]),
+            "limit of $R_T$": _limit(rows["risk_bound"]),
             "regret": _spread(rows["regret"], "z.1f"),
             "regret at most": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
         }
@@ -173,9 +173,12 @@ def as_latex(trials: Table, delta: float) -> str:
     lam = f"; lambda = {trials['lambda'].iloc[0]:.4g}" if trials["lambda"].nunique() == 1 else ""
     arms = " to ".join(f"{H:,}" for H in sorted({trials["arms"].min(), trials["arms"].max()}))
     grid = f"{arms} thresholds ({', '.join(trials['grid'].unique())})"
-    meanings = "R_T: wrong answers minus alpha times the answers; +-: standard deviation over trials; "
-    meanings += f"regret at most: with probability {1 - delta:g} per trial; --: none is proved; > T: none below T"
-    comment = f"% {describe_trials(trials)}; {grid}{lam}\n% {meanings}"
+    meanings = [
+        "R_T: wrong answers minus alpha times the answers; its limit is certain on any sequence (--: none is)",
+        f"regret at most: with probability {1 - delta:g} per trial (--: none is proved, > T: none below T)",
+        f"+-: {OVER_TRIALS.removeprefix('mean ±')}",
+    ]
+    comment = "\n".join(f"% {line}" for line in (f"{describe_trials(trials)}; {grid}{lam}", *meanings))
     return f"{comment}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 

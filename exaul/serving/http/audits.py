@@ -39,7 +39,7 @@ def open_queue(
         BadInput: the service or the file cannot be used.
     """
     if not where.startswith(("http://", "https://")):
-        check_holds("where", where, Path(where).is_file(), "http://HOST:PORT or a journal")
+        check_holds("where", where, Path(where).is_file(), "http://HOST:PORT, or a journal that exists")
         with closing(Service(where, retain_days=1e6)) as service:  # the service deletes old texts, not this command
             yield partial(service.audits, PAGE), service.feedback
         return

@@ -93,7 +93,7 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("argv", "part"),
     [
-        ("none", "where: 'none' found; it must be http://HOST:PORT or a journal"),
+        ("none", "where: 'none' found; it must be http://HOST:PORT, or a journal that exists"),
         ("http://127.0.0.1:P", "where: http://127.0.0.1:P is not an address (Invalid port"),
         ("http://127.0.0.1:9", ":9: no reply of a service (ConnectError); for a stopped service, give its file"),
         ("OTHER", ": no reply of a service"),

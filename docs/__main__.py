@@ -49,8 +49,8 @@ COMMANDS_INTRODUCTION = """# The command line
 
 Each flag is a link to itself. These pages show how to use the commands:
 
-- `inspect`, `sweep` and `convert`: [Your own log](../logs.md)
-- `plan`: [What is promised](../promises.md#numbers)
+- `inspect`, `sweep`, `profiles` and `convert`: [Your own log](../logs.md)
+- `plan` and `verify`: [What is promised](../promises.md#numbers)
 - `serve` and `audits`: [The gateway in five minutes](../service.md) and [in production](../operations.md)
 - `journal`: [The learner in your program](../online.md#many-keys-and-crashes)
 - `collect`, `score` and `live`: [Language models](../language-models.md)
@@ -78,7 +78,8 @@ def help_of(name: str) -> str:
 
 def linked_help(name: str) -> str:
     """Return the help of a command as HTML, where each flag is a link to itself."""
-    link = f'<a id="{name.replace(" ", "-")}-\\2" href="#{name.replace(" ", "-")}-\\2">--\\2</a>'
+    anchor = rf"{name.replace(' ', '-')}-\2"
+    link = rf'<a id="{anchor}" href="#{anchor}">--\2</a>'
     return re.sub(r"^(  (?:-\w, )?)--([a-z-]+)", rf"\1{link}", escape(help_of(name)), flags=re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures
-from exaul.engine.results.text_table import describe_trials, plain, with_answered
+from exaul.engine.results.text_table import with_answered
 from exaul.kernels.metrics import Floats
 from experiments.claims import (
     ABSTAINS_AS_EW,
@@ -129,15 +129,9 @@ def _draw(tables: Tables) -> Figures:
     return figures.draw(tables["trials"], tables["curves"], segments) | asked
 
 
-def _described(drawn: Figures, trials: Table) -> Figures:
-    """Add to the caption of each figure what was played."""
-    for figure in drawn.values():
-        figures.add_note(figure, f"{plain(describe_trials(trials))}.")
-    return drawn
-
-
 def _draw_alphas(tables: Tables) -> Figures:
-    return _described({"fdr-by-alpha": figures.against(tables["trials"], "alpha", "fdr")}, tables["trials"])
+    trials = tables["trials"]
+    return figures.with_trials({"fdr-by-alpha": figures.against(trials, "alpha", "fdr")}, trials)
 
 
 def _draw_lambdas(tables: Tables) -> Figures:
@@ -150,7 +144,8 @@ def _draw_lambdas(tables: Tables) -> Figures:
 
 def _draw_long(tables: Tables) -> Figures:
     segments = count_segments(tables["trials"]["environment"].iloc[0])
-    return _described({"fdr": figures.over_time(tables["curves"], "fdr", figures.FDR, segments)}, tables["trials"])
+    figure = figures.over_time(tables["curves"], "fdr", figures.FDR, segments)
+    return figures.with_trials({"fdr": figure}, tables["trials"])
 
 
 def _draw_regret(tables: Tables) -> Figures:

@@ -24,10 +24,7 @@ COMMAND_MODULES = {  # the module of this package that has each command, importe
     "score": ("collect", "add scores of answers to rows that exist, by asking a language model"),
     "convert": ("convert", "write the results of another tool as a log of scored answers"),
     "live": ("live", "run a dialogue: a model asks, another answers, a learner decides which answers are shown"),
-    "figures": (
-        "sweep",
-        "draw the figures of a finished sweep again; of traces, also those over time",
-    ),
+    "figures": ("sweep", "draw the figures of a finished sweep again; of traces, also those over time"),
     "rerun": ("sweep", "run the sweep of a manifest again, to the same bits"),
     "merge": ("sweep", "join the shards of a sweep"),
     "profiles": ("sweep", "list the built-in profiles"),

@@ -125,6 +125,12 @@ class Plan(RatingFlags, Layout):
         """Return the limit that audits prove after some answers of which a share alpha is wrong."""
         return fdr_limit(alpha * answers * probability, answers, answers, probability, (0.0, 0.0), self.delta)
 
+    def alpha_for(self, limit: float, answers: float, probability: float) -> float:
+        """Return the largest alpha, in thousandths, at which audits prove a limit; 0 or less if there is none."""
+        thousandths = range(round(1000 * limit))  # the limit that is proven grows with alpha
+        count = bisect_right(thousandths, limit, key=lambda x: self.proven(x / 1000, answers, probability))
+        return (count - 1) / 1000
+
     def describe_start(self) -> str:
         """Return a line on the start from the log, or on the start without one."""
         if self.log is None or self.start is None:
@@ -170,8 +176,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         note += f"{per_day:,} questions a day are answered, {_exact(plan.alpha)} of them wrong."
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share = f"{probability:.4g}"
-    tried, answers = range(round(1000 * plan.alpha)), 7 * WEEKS * per_day * plan.answered  # alphas in thousandths
-    lower = bisect_right(tried, plan.alpha, key=lambda x: plan.proven(x / 1000, answers, probability)) - 1
+    lower = plan.alpha_for(plan.alpha, 7 * WEEKS * per_day * plan.answered, probability)
     command = plan.as_service(plan.alpha, plan.warm_start, "--audit", share)
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
@@ -179,7 +184,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         f"With {_exact(1 - plan.delta)} confidence, the FDR of all answers until a week ends is at most this, if "
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
-        f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower / 1000:g}." * (lower > 0),
+        f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower:g}." * (lower > 0),
         "" if plan.log is None else plan.describe_start(),
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",

@@ -10,7 +10,7 @@ from exaul.engine import folder
 from exaul.engine.checks import check_holds
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
-from exaul.engine.results.text_table import RATE_COLUMNS, describe_trials, plain, short_learner_names, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, Z
@@ -64,8 +64,9 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
             named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
         named["probability"] = f"{1 - sweep.delta:g}"
         drawn = figures.against(named, "horizon", "regret", columns, "regret_bound")
-        figures.add_note(drawn, f"A line is the mean over trials. {plain(describe_trials(files.stack(tables)))}.")
-        folder.write_new(sweep.out, {"regret-scaling": table}, {"regret-scaling": drawn})
+        figures.add_note(drawn, "A line is the mean over trials.")
+        captioned = figures.with_trials({"regret-scaling": drawn}, files.stack(tables))
+        folder.write_new(sweep.out, {"regret-scaling": table}, captioned)
     return table
 
 

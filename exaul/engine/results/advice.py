@@ -33,12 +33,17 @@ LOW, HIGH = 0.05, 0.95  # quantiles of the spread over random halves
 SEED = 0  # of the random halves: the advice of a log is the same whatever the sweep draws
 
 
-def is_near(fdr: Any, alpha: Any) -> Any:
-    """Return whether an FDR counts as held at alpha: at most alpha + 0.01 and 1.5 alpha.
+def largest_near(alpha: Any) -> Any:
+    """Return the largest FDR that counts as held at alpha: the smaller of alpha + 0.01 and 1.5 alpha.
 
     ``fdr_within_01`` of ``traces.csv`` has the first limit alone, as its name says.
     """
-    return fdr <= alpha + np.minimum(FDR_TOLERANCE, np.asarray(alpha) / 2)
+    return alpha + np.minimum(FDR_TOLERANCE, np.asarray(alpha) / 2)
+
+
+def is_near(fdr: Any, alpha: Any) -> Any:
+    """Return whether an FDR counts as held at alpha."""
+    return fdr <= largest_near(alpha)
 
 
 def start_from(log: Records, alphas: Floats) -> tuple[Start, Floats]:
@@ -156,12 +161,9 @@ def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
     chosen = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    served = (
-        f"as a service{chosen} (--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
-    )
-    return (
-        f"in a program{chosen}:\n{COMMAND}Abstainer({program})\n{served}:\n{COMMAND}{sweep.as_service(alpha, log)}"
-    )
+    later = "(--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
+    service = f"as a service{chosen} {later}:\n{COMMAND}{sweep.as_service(alpha, log)}"
+    return f"in a program{chosen}:\n{COMMAND}Abstainer({program})\n{service}"
 
 
 def describe_halves(table: Table, width: int | None = None) -> str:
@@ -195,8 +197,8 @@ def _sentence(row: Any, step: str) -> str:
         expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
         return f"{reason}use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
     high = row["fdr_most"]
-    allowed = min(row["alpha"] + FDR_TOLERANCE, 1.5 * row["alpha"])
-    limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {100 * allowed:.4g}%)"
+    allowed = f"{100 * largest_near(row['alpha']):.4g}%"
+    limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {allowed})"
     advice = "take a larger alpha, more rows or a better score"
     return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing'}: {advice}"
 

@@ -108,6 +108,11 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
             name = f"{column}-by-{swept.replace('_', '-')}"
             drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
             add_note(drawn[name], f"Not drawn, without this rate: {plain(lacking)}." * bool(lacking))
+    return with_trials(drawn, trials)
+
+
+def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
+    """Return figures whose notes also say what was played."""
     for figure in drawn.values():
         add_note(figure, f"{plain(text_table.describe_trials(trials))}.")
     return drawn
@@ -171,6 +176,7 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -
         fitting = [offset for offset in near if axes.bbox.count_contains(boxes[offset].corners()) == 4] or near
         free = min(boxes[offset].count_overlaps(occupied) for offset in fitting)
         fitting = [offset for offset in fitting if boxes[offset].count_overlaps(occupied) == free]
+        # a name that is nearer to another dot would be read as its name
         owned = [x for x in fitting if min(places, key=lambda dot: gap(boxes[x], places[dot])) == name]
         best = (owned or fitting)[0]
         occupied.append(boxes[best])
@@ -235,7 +241,7 @@ def over_time(
     are_shares = curve in ("fdr", "answered")
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
     horizon = curves["t"].max()  # the axis is logarithmic if T is large, or if checkpoints are, for a regret
-    log = horizon >= LOG_HORIZON or (dotted != "" and curves["t"].median() < horizon / 4)
+    log = horizon >= LOG_HORIZON or (bool(dotted) and curves["t"].median() < horizon / 4)
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 2000 and not log else (1, "round $t$")
     is_drawn = curves[f"{curve}_mean"].notna()
     late = curves[is_drawn & (curves["t"] > horizon * 0.03)]  # the noise of the first rounds would set the scale
@@ -243,10 +249,12 @@ def over_time(
     top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
     low = min(late[f"{curve}_q05"].min(), 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
-    all_log = log and late[f"{curve}_mean"].min() > 1 and dotted != ""  # where a power of t is a line
-    scale = {"value": "log"} if all_log else {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4}  # no bend
-    dotted_ends = 1 if all_log else 2 * low - LINEAR / 10, 2 * top + LINEAR
-    ends = dotted_ends if dotted else (low - margin, top + 4 * margin)
+    scale, ends = dict[str, Any](value="linear"), (low - margin, top + 4 * margin)
+    if dotted:
+        scale = {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4}  # without a bend at LINEAR
+        ends = 2 * low - LINEAR / 10, 2 * top + LINEAR
+        if log and late[f"{curve}_mean"].min() > 1:  # then a power of t is a straight line
+            scale, ends = {"value": "log"}, (1, 2 * top + LINEAR)
     for axes, rows in panels:
         for number, (style, name, line) in enumerate(styled_lines(rows, lines)):
             if line[f"{curve}_mean"].isna().all():
@@ -268,8 +276,8 @@ def over_time(
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
         if not log:
             axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_yscale(**scale)
         if dotted:
-            axes.set_yscale(**scale)
             axes.yaxis.set_major_formatter(COUNT)
         axes.set_ylim(ends)
         if are_shares:
@@ -277,7 +285,7 @@ def over_time(
     note = _lines_note(panels) + _missing_note(curves, is_drawn)
     if dotted:
         note += _bound_note(panels[0][0], curves[is_drawn], dotted)
-        note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (not all_log)
+        note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
     add_legend(figure, panels, note)
     return figure
 
@@ -441,7 +449,7 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
         entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     columns = max(1, int(figure.get_figwidth() / (0.47 + 0.048 * max(map(len, entries), default=0))))
     lines = max(1, -(-len(entries) // columns))
-    columns = max(1, -(-len(entries) // lines))  # no line has one entry more than the next
+    columns = max(1, -(-len(entries) // lines))  # entries are spread evenly over the lines
     figure.set_figheight(figure.get_figheight() + 0.15 * max(0, lines - 3))
     style = dict[str, Any](ncols=columns, columnspacing=1.2, handlelength=3, frameon=False, fontsize=7)
     figure.legend([*entries.values()], [*entries], loc="outside upper center" if entries else "center", **style)

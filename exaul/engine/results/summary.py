@@ -30,6 +30,7 @@ ABOVE_T = "> T"  # of the bound of a regret: no regret is above T, so it says no
 NAMED_TRACES = 8  # most traces to name (chosen)
 BROKEN = "BROKEN"  # a bound that was proved
 BOUNDED = "0 < regret_bound < horizon"  # the trials whose bound of the regret says something
+LIMIT = "alpha + risk_bound / answered"  # of the FDR of a trial, from the limit of R_T
 PROVEN = "proven limit\n(any sequence)"
 OVER_TRIALS = (
     "mean ±standard deviation over trials, which draw from the same records: it does not cover other questions"
@@ -124,7 +125,7 @@ def summarize(
                 "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
             shown = cell_rows.query("answered > 0")  # R_T bounds the FDR of a trial with answers
-            limit = _rounded_up(alpha + shown["risk_bound"] / shown["answered"])
+            limit = _rounded_up(shown.eval(LIMIT))
             rows.append(row | ({PROVEN: limit} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
@@ -203,14 +204,13 @@ def summarize_theory(
     for cell, rows in _cells(trials):
         is_held = not rows["fdr"].mean() > cell["alpha"] + FDR_TOLERANCE
         best = answerable.get(cell["alpha"], np.nan) if is_held else np.nan
-        limits = cell["alpha"] + rows["risk_bound"] / rows["answered"]
         row = {
             "regret": _spread(rows["regret"], "z.1f"),
             "regret\nat most": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
             "limit\nof R_T": _limit(rows["risk_bound"]),
             "FDR": _spread(rows["fdr"]),
-            "FDR at most": _rounded_up(rows["fdr_bound"].fillna(limits)),
+            "FDR at most": _rounded_up(rows["fdr_bound"].fillna(rows.eval(LIMIT))),
             "by the paper": _rounded_up(rows["fdr_bound_paper"]),
             "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
             "above\nbound": _trials_above(rows.query(BOUNDED)),

@@ -24,7 +24,7 @@ def traces_figure(table: Table) -> Figure:
     """Draw a sweep over traces: a dot per feasible row of ``traces.csv``."""
     dots = with_rates(table).assign(above=(table["fdr"] - table["alpha"]).where(table["answerable"] >= FEASIBLE))
     answers = dots.groupby("learner")["of_answerable"].transform("max") > 0
-    dots = dots[answers | ~answers.any()]  # without learners that answer nothing, unless all do
+    dots = dots[answers] if answers.any() else dots  # without learners that answer nothing, unless all do
     note = f"A dot is a trace with at least {FEASIBLE:.0%} answerable, mean over trials; above 100% is at 100%."
     return scatter(dots, "above", note)
 

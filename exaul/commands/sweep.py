@@ -10,7 +10,15 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import refuse, show, terminal_width
-from exaul.engine.checks import BadInput, Configuration, check_count, check_known, check_not_negative, setting
+from exaul.engine.checks import (
+    BadInput,
+    Configuration,
+    check_count,
+    check_holds,
+    check_known,
+    check_not_negative,
+    setting,
+)
 from exaul.engine.executors import BatchFailed, Mismatch, on_dask, on_ray
 from exaul.engine.logs.profiles import PROFILES, load_profile
 from exaul.engine.progress import MODES
@@ -81,6 +89,10 @@ class Figures(Configuration):
     """The sweep to draw. Every field is a flag of ``exaul figures``."""
 
     folder: str = setting(MISSING, "folder of a finished sweep", "DIR")
+    width: float = setting(6.4, "largest width of a figure, such as that of a page or a column", "INCHES")
+
+    def __post_init__(self) -> None:
+        check_holds("width", self.width, 2 <= self.width <= 40, "from 2 to 40 inches")
 
 
 def sweep(arguments: Mapping[str, Any]) -> int:
@@ -162,7 +174,7 @@ def figures(arguments: Mapping[str, Any]) -> int:
     from exaul.engine.results.result import redraw
 
     config = Figures(**arguments)
-    redraw(Path(config.folder))
+    redraw(Path(config.folder), config.width)
     print(f"figures: {config.folder}")
     return 0
 

@@ -1,7 +1,7 @@
 """Fit how the regret grows with the horizon."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,14 @@ from exaul.engine import folder
 from exaul.engine.checks import check_holds
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
+from exaul.engine.results.result import captioned
 from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, with_rates
 from exaul.engine.run import run
 from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, Z
 
 CELL_COLUMNS = ("source", "learner", "alpha", "lambda", *RATE_COLUMNS)
+SLOPE_COLUMNS = "slope", "low", "high"
 
 
 def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
@@ -24,8 +26,9 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     Within one sweep the slope differs, because the rates at t < T are tuned to T.
 
     Args:
-        sweep: the configuration; ``horizon`` is replaced. ``out`` is a folder (absent or empty) for the table
-            ``regret-scaling`` and its figure, a log-log plot of the regret and its bound against T.
+        sweep: the configuration; ``horizon`` is replaced. ``out`` is a folder (absent or empty) for this table, as
+            ``regret-scaling.csv``; for ``regret-by-horizon.csv``, with the mean regret and its bound at each T; and
+            for their figure ``regret-scaling``, a log-log plot.
         horizons: two or more T, in any order.
 
     Returns:
@@ -48,25 +51,23 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     for cell, trials in files.stack(tables).groupby(list(CELL_COLUMNS), sort=False, dropna=False):
         regret = trials.pivot_table(index="trial", columns="horizon", values="regret").to_numpy()
         slope, margin = fit_slope(regret, np.sort(horizons))
-        fitted = {"slope": slope, "low": slope - margin, "high": slope + margin}
-        rows.append(dict(zip(CELL_COLUMNS, cell, strict=True)) | fitted)
-        bounds = trials.groupby("horizon")["regret_bound"].mean()
-        bounds[bounds >= bounds.index] = np.inf  # not drawn: no regret is above T
-        means = zip(bounds.index, regret.mean(axis=0), bounds, strict=True)
-        points += [rows[-1] | {"horizon": T, "regret": mean, "regret_bound": bound} for T, mean, bound in means]
-    table = files.Table(rows)
+        fitted = zip(SLOPE_COLUMNS, (slope, slope - margin, slope + margin), strict=True)
+        rows.append(dict(zip(CELL_COLUMNS, cell, strict=True)) | dict(fitted))
+        means = trials.groupby("horizon")[["regret", "regret_bound"]].mean().reset_index().to_dict("records")
+        points += [rows[-1] | mean for mean in means]
+    table, by_horizon = files.Table(rows), files.Table(points)
     if sweep.out is not None:
         from exaul.engine.results import figures  # imports matplotlib
 
         columns = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
-        named = with_rates(short_learner_names(files.Table(points)))
-        if named.groupby(columns).ngroups == 1:  # else the legend of all panels would have the slopes of one
-            named["learner"] += named["slope"].map(", slope {:.2f}".format).where(named["slope"].notna(), "")
-        named["probability"] = f"{1 - sweep.delta:g}"
+        known = captioned(asdict(sweep))
+        named = with_rates(short_learner_names(by_horizon)).assign(**known)
+        named.loc[named["regret_bound"] >= named["horizon"], "regret_bound"] = np.inf  # not drawn
         drawn = figures.against(named, "horizon", "regret", columns, "regret_bound")
         figures.add_note(drawn, "A line is the mean over trials.")
-        captioned = figures.with_trials({"regret-scaling": drawn}, files.stack(tables))
-        folder.write_new(sweep.out, {"regret-scaling": table}, captioned)
+        drawings = figures.with_trials({"regret-scaling": drawn}, files.stack(tables).assign(**known))
+        written = {"regret-scaling": table, "regret-by-horizon": by_horizon.drop(columns=[*SLOPE_COLUMNS])}
+        folder.write_new(sweep.out, written, drawings)
     return table
 
 

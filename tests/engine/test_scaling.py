@@ -80,12 +80,25 @@ def test_regret_of_exaul_grows_as_its_theorem_says():
     assert slope < 0.45
 
 
-def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path):
-    sweep = Sweep(**SMALL | {"learners": ("exaul", "ew"), "alphas": (0.1,)}, out=str(tmp_path / "out"))
-    table = regret_scaling(sweep, [600, 300])
+def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch):
+    """In the title of each panel; ``best-fixed`` has no slope."""
+    sweep = Sweep(**SMALL | {"learners": ("exaul", "best-fixed")}, out=str(tmp_path / "out"))
+    drawn = dict[str, figures.Figure]()
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "save", lambda figure, path: drawn.update({path.name: figure}))
+        table = regret_scaling(sweep, [600, 300])
+    slopes = table["slope"].dropna()
+    assert [axes.get_title() for axes in drawn["regret-scaling"].axes] == [
+        f"$\\alpha$ = {alpha}%\nslopes: exaul {slope:.2f}" for alpha, slope in zip((10, 30), slopes, strict=True)
+    ]
+    by_horizon = load(tmp_path / "out" / "regret-by-horizon.csv")
+    assert by_horizon["horizon"].tolist() == [300, 600] * len(table)
+    trials = run(replace(sweep, horizon=600, out=None)).trials
+    for column in "regret", "regret_bound":
+        means = trials.groupby(["learner", "alpha"], sort=False)[column].mean()
+        np.testing.assert_allclose(by_horizon[column][1::2], means)
     written = load(tmp_path / "out" / "regret-scaling.csv")
     np.testing.assert_array_equal(written["slope"], table["slope"])
-    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".png", ".pdf"}
     with pytest.raises(BadInput, match=r"out: .* is not empty"):
         regret_scaling(sweep, [600, 300])
 

@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
@@ -47,8 +47,8 @@ _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":", "markersize": 2.5}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
-COLUMNS, _ROWS = 3, 6  # most panels in a row and a column; a row may have more if each alpha has a column
 PANELS = 18  # most panels in a figure; of more groups, some are drawn
+_PANEL_WIDTH, _SINGLE = 2.0, 3.3  # least inches of a panel in a row of several, and of one alone (that of a column)
 _NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
@@ -168,6 +168,7 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -
     scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
     occupied = [Bbox([dot, dot]).padded((7 if name == bold else 6) * scale) for name, dot in places.items()]
     occupied.append(axes.lines[-1].get_window_extent())  # the target
+    occupied += [axes.transData.transform_bbox(x.get_datalim(axes.transData)) for x in axes.collections]  # spreads
     for name in sorted(dots, key=lambda name: dots[name][1]):
         width, boxes = (4.1 if name == bold else 3.5) * len(name) + 3, dict[tuple[int, int], Bbox]()
         for right, up in near:
@@ -236,7 +237,7 @@ def over_time(
         curves, segments: as in ``draw``.
         curve, label: name of the column, without ``_mean`` (with ``fdr``, alpha is drawn), and of the y axis.
         lines, by: column with a line per value, and columns with a panel per combination of values.
-        dotted: column to draw dotted beside each line, unless empty; the y axis is then logarithmic beyond LINEAR.
+        dotted: column to draw dotted beside each line, unless empty; then large values are on a logarithmic axis.
     """
     are_shares = curve in ("fdr", "answered")
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
@@ -247,11 +248,12 @@ def over_time(
     late = curves[is_drawn & (curves["t"] > horizon * 0.03)]  # the noise of the first rounds would set the scale
     tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_q95", dotted) if column)
     top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
-    low = min(late[f"{curve}_q05"].min(), 0.0)
+    lowest = late[f"{curve}_q05"].min()
+    low = max(lowest - 0.05, 0.0) if curve == "answered" else min(lowest, 0.0)
     margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
     scale, ends = dict[str, Any](value="linear"), (low - margin, top + 4 * margin)
-    if dotted:
-        scale = {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4}  # without a bend at LINEAR
+    if dotted and (log or max(top, -low) > 10 * LINEAR):  # fewer are readable on a linear axis
+        scale = {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4, "subs": [3]}  # without a bend at LINEAR
         ends = 2 * low - LINEAR / 10, 2 * top + LINEAR
         if log and late[f"{curve}_mean"].min() > 1:  # then a power of t is a straight line
             scale, ends = {"value": "log"}, (1, 2 * top + LINEAR)
@@ -278,13 +280,13 @@ def over_time(
             axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.set_yscale(**scale)
         if dotted:
-            axes.yaxis.set_major_formatter(COUNT)
+            axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         axes.set_ylim(ends)
         if are_shares:
             in_percent(axes.yaxis)
     note = _lines_note(panels) + _missing_note(curves, is_drawn)
     if dotted:
-        note += _bound_note(panels[0][0], curves[is_drawn], dotted)
+        note += _bound_note(panels[0][0], curves[is_drawn], dotted, where=" where it is below $t$")
         note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
     add_legend(figure, panels, note)
     return figure
@@ -296,13 +298,13 @@ def _missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> st
     return "".join(f" {plain(name)} {lack}." for name in learners[~learners.isin(learners[is_drawn])].unique())
 
 
-def _bound_note(axes: Axes, rows: Table, bound: str) -> str:
-    """Add a dotted bound to the legend. Return what it is, which learners have none, and which one above T."""
+def _bound_note(axes: Axes, rows: Table, bound: str, where: str = "") -> str:
+    """Add a dotted bound, drawn ``where``, to the legend. Return what it is, and which learners have none."""
     meaning, names = BOUNDS[bound], rows["learner"].str.partition(", ")[0]
     if rows[bound].isna().all():
         return f" No learner here has a proven {meaning.partition(',')[0]}."
     axes.plot([], [], color="#525252", label="proven bound", **BOUND_STYLE)
-    note = f" Dotted is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}"
+    note = f" Dotted is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
     reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
@@ -334,6 +336,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
     """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
 
     ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
+    Titles have the slopes in a column ``slope``, if there is one.
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
     lowest, largest = np.inf, table["alpha"].max() if column == "fdr" else 0.0
@@ -350,11 +353,15 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
+        if "slope" in rows:
+            slopes = rows.dropna(subset="slope").groupby("learner", sort=False)["slope"].first()
+            named = fill(f"slopes: {', '.join(f'{name} {x:.2f}' for name, x in slopes.items())}", 32)
+            axes.set_title(f"{axes.get_title()}\n{plain(named)}".strip(), fontsize=8)
         axes.set(xlabel=SWEPT[swept])
         _at_values(axes, rows[swept], swept == "alpha")
     for axes, _ in panels:
         if column == "regret":
-            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5] if largest < 100 * max(lowest, 1) else None)
+            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5] if largest < 100 * max(lowest, 1) else [3])
             axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         else:
@@ -410,25 +417,34 @@ def _styles() -> Iterator[dict[str, Any]]:
 def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure, list[tuple[Axes, Table]]]:
     """Return a figure, and its panels with their rows: one per group, titled by the columns that differ.
 
-    Of more than ``PANELS`` groups, an evenly spaced selection is drawn.
+    It is at most as wide as ``figure.figsize`` of Matplotlib says. Of more than ``PANELS`` groups, an evenly spaced
+    selection is drawn.
     """
+    widest = rcParams["figure.figsize"][0]
+    columns = max(1, int(widest / _PANEL_WIDTH))
     alphas = table["alpha"].nunique() if "alpha" in by else 0
     if keys := [column for column in by if column != "alpha"]:
         table = table.iloc[table.groupby(keys, sort=False).ngroup().argsort(kind="stable")]
     groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
     size = min(len(groups), PANELS)
     shown = np.linspace(0, len(groups) - 1, size).round().astype(int)
-    columns = alphas if 1 < alphas <= min(2 * COLUMNS, size - 1) else COLUMNS  # one for each alpha
-    width = min(size, columns * -(-size // (columns * _ROWS)))
+    width = alphas if 1 < alphas <= min(columns, size - 1) else min(columns, size)  # one column for each alpha
     height = -(-size // width)
-    figure = Figure(figsize=(max(3.9, 2.4 * width), 2.2 * height + 0.9), layout="constrained")
+    inches = min(widest, max(_SINGLE, width * widest / columns))
+    figure = Figure(figsize=(inches, 2.2 * height + 0.6), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False, sharey=True)
+    sources = list(table["source"].unique()) if "source" in by else []
+    start = text_table.shared_start(sources) if len(sources) > 1 else ""
+    add_note(figure, f"Each title begins with {plain(start)}" * bool(start))
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     titles = [", ".join(as_label(by[i], values[i]) for i in differ) for values, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
-        title = sub("(?<![:,]) ", "\xa0", sub("([:,])(?! )", r"\1 ", titles[index]))  # break after these alone
-        axes.set_title(fill(title, 32, break_on_hyphens=False).replace("\xa0", " "), fontsize=8)
+        title = titles[index].removeprefix(plain(start))
+        title = sub("(?<![:,]) ", "\xa0", sub("([:,])(?! )", r"\1 ", title))  # break after these alone
+        axes.set_title(
+            fill(title, int(13 * inches / width), break_on_hyphens=False).replace("\xa0", " "), fontsize=8
+        )
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(which="both", labelsize=8)
         axes.xaxis.label.set_size(8)
@@ -443,20 +459,24 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
 
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
-    """Add one legend of all panels at the top, and a note at the bottom; many rows make the figure higher."""
+    """Add one legend of all panels at the top, and a note at the bottom; the figure grows by their lines."""
     entries = dict[str, Any]()  # handles by label
     for axes, _ in panels:
         entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     columns = max(1, int(figure.get_figwidth() / (0.47 + 0.048 * max(map(len, entries), default=0))))
     lines = max(1, -(-len(entries) // columns))
     columns = max(1, -(-len(entries) // lines))  # entries are spread evenly over the lines
-    figure.set_figheight(figure.get_figheight() + 0.15 * max(0, lines - 3))
+    figure.set_figheight(figure.get_figheight() + 0.15 * max(0, lines - 2))
     style = dict[str, Any](ncols=columns, columnspacing=1.2, handlelength=3, frameon=False, fontsize=7)
     figure.legend([*entries.values()], [*entries], loc="outside upper center" if entries else "center", **style)
     add_note(figure, note)
 
 
 def add_note(figure: Figure, note: str) -> None:
-    """Add lines to the note at the bottom."""
-    lines = [fill(line, int(19 * figure.get_figwidth()), break_on_hyphens=False) for line in note.split("\n")]
-    figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")
+    """Add lines to the note at the bottom; the figure grows by them."""
+    noted = "\n".join(
+        fill(line, int(17 * figure.get_figwidth()), break_on_hyphens=False) for line in note.split("\n")
+    )
+    if noted:
+        figure.set_figheight(figure.get_figheight() + 0.12 * len(noted.split("\n")))
+        figure.supxlabel(f"{figure.get_supxlabel()}\n{noted}".strip(), fontsize=7, color="#444444")

@@ -81,7 +81,7 @@ class Result:
         """Write the figures into an existing folder; over traces, only those of all traces."""
         # drawing each trace takes longer than most sweeps over it, and few of so many figures are looked at
         drawn = {"traces": self.traces} if self.traces is not None else self._tabled
-        folder.write_files(path, {}, draw(drawn, self._segments, self.sweep.delta))
+        folder.write_files(path, {}, draw(drawn, self._segments, self.manifest["configuration"]))
 
     @cached_property
     def advice(self) -> Table:
@@ -169,7 +169,8 @@ class Result:
         """
         trials = short_learner_names(self.trials)
         sources = trials["source"] + ", " if self.traces is not None else ""
-        return summary.as_latex(trials.assign(learner=sources + trials["learner"]), self.sweep.delta)
+        named = trials.assign(learner=sources + trials["learner"], **captioned(self.manifest["configuration"]))
+        return summary.as_latex(named, self.sweep.delta)
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}
@@ -219,7 +220,13 @@ class Result:
         return rows
 
 
-def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, Any]:
+def captioned(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """Return what captions say of a configuration, by name: the probability of bounds, and a column of scores."""
+    score = configuration["score"]
+    return {"probability": f"{1 - configuration['delta']:g}"} | ({"score": score} if score != Sweep.score else {})
+
+
+def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the given tables of a sweep by name; ``segments`` as in ``figures.draw``."""
     from exaul.engine.results import figures, trace_figures  # import matplotlib
 
@@ -229,7 +236,7 @@ def draw(tabled: Mapping[str, Table], segments: int, delta: float) -> dict[str, 
         drawn["traces"] = trace_figures.traces_figure(traces)
         drawn["traces-by-learner"] = trace_figures.traces_by_learner(traces)
     if "trials" in tabled:
-        known, note = {"probability": f"{1 - delta:g}"}, ""
+        known, note = captioned(configuration), ""
         trials, curves = tabled["trials"].assign(**known), tabled["curves"].assign(**known)
         if traces is None:
             advised = advice.advised(tabled.get("advice", files.Table([])), trials)
@@ -258,17 +265,20 @@ def load_tables(path: Path, names: Sequence[str]) -> dict[str, Table]:
     return {name: files.load(path / f"{name}.csv") for name in names if (path / f"{name}.csv").exists()}
 
 
-def redraw(path: Path) -> None:
-    """Draw all figures of a finished sweep from its tables.
+def redraw(path: Path, width: float) -> None:
+    """Draw all figures of a finished sweep from its tables, at most ``width`` inches wide.
 
     Raises:
         BadInput: the folder has no finished sweep, its tables cannot be drawn, or it is in use or not writable.
     """
+    from matplotlib import rc_context
+
     manifest = read_finished(path)
     tabled = {name: files.load(path / f"{name}.csv") for name in ("trials", "curves")}
     tabled |= load_tables(path, ("asked", "traces", "advice"))
     try:
-        drawn = draw(tabled, manifest["sources"][0]["segments"], manifest["configuration"]["delta"])
+        with rc_context({"figure.figsize": (width, width)}):
+            drawn = draw(tabled, manifest["sources"][0]["segments"], manifest["configuration"])
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # an edited table
         reason = join_lines(f"{type(error).__name__}: {error}")
         raise BadInput(f"{path}: its tables cannot be drawn ({reason})") from error

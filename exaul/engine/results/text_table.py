@@ -52,9 +52,13 @@ def with_answered(curves: "Table") -> "Table":
 
 
 def describe_trials(trials: "Table") -> str:
-    """Return which source was played, in how many trials of how many rounds, and the log from which all start."""
+    """Return what was played, in how many trials of how many rounds, and the log from which all start.
+
+    A column ``score``, if there is one, names the column of the log with the scores.
+    """
     names, logs, horizons = (trials[column].unique() for column in ("source", "warm_start", "horizon"))
     played = names[0] if len(names) == 1 else f"{len(names)} sources"
+    column = f", column {trials['score'].iloc[0]}" if "score" in trials else ""
     rounds = " to ".join(f"{T:,}" for T in sorted({horizons.min(), horizons.max()}))
     start = ""
     if len(logs) == 1 and trials["warm_start"].notna().all():
@@ -62,7 +66,7 @@ def describe_trials(trials: "Table") -> str:
         log = f"{100 * float(share[1]):.6g}% of its rows" if share and share[2] == played else logs[0]
         start = f", started from {log}"
     count = trials["trial"].nunique()
-    return f"{played}: {count:,} trial{'s' * (count > 1)} of {rounds} rounds{start}"
+    return f"{played}{column}: {count:,} trial{'s' * (count > 1)} of {rounds} rounds{start}"
 
 
 def traces_by_answerable(table: "Table") -> list[str]:

@@ -6,7 +6,6 @@ from exaul.engine.logs.files import Table, stack
 from exaul.engine.results import text_table
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.figures import (
-    COLUMNS,
     TARGET_STYLE,
     Figure,
     add_legend,
@@ -46,8 +45,10 @@ def traces_by_learner(table: Table) -> Figure:
     start = text_table.shared_start(shown)
     names = [plain(text_table.abridge(name.removeprefix(start), LONGEST_NAME)) for name in shown]
     figure, panels = panel_grid(table, "", by=["alpha"])
-    figure.set_figheight(0.4 + (0.19 * len(shown) + 1.3) * -(-len(panels) // COLUMNS))
-    figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * min(len(panels), COLUMNS))
+    grid = panels[0][0].get_gridspec()
+    assert grid is not None
+    figure.set_figheight((0.19 * len(shown) + 1.3) * grid.nrows)
+    figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * grid.ncols)
     for axes, rows in panels:
         columns = ["answered", "fdr_within_01", "feasible"]
         fields = rows.pivot_table(index="trace", columns="learner", values=columns)

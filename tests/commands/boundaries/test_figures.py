@@ -3,12 +3,16 @@
 import os
 import signal
 import time
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from exaul import Sweep, resume, run
 from exaul.commands import inspect
@@ -135,11 +139,13 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
         vacuous = figures.over_time(curves.assign(risk_bound=2.0 * horizon), "rise", "rise", dotted="risk_bound")
         vacuous.draw_without_rendering()
         assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
-    for count, columns in (3, 2), (7, 4):  # no column has more than six
-        panels = files.Table({"lambda": [*range(count)] * 2, "alpha": [0.1] * count + [0.2] * count})
-        figure, _ = figures.panel_grid(panels, "y", ["alpha", "lambda"])
+    panels = files.Table({"lambda": [*range(7)] * 2, "alpha": [0.1] * 7 + [0.2] * 7})
+    for width, columns in (6.4, 2), (3.0, 1), (20.0, 2):  # one for each alpha
+        with rc_context({"figure.figsize": (width, width)}):
+            figure, _ = figures.panel_grid(panels, "y", ["alpha", "lambda"])
         assert [axes.get_title()[-1] for axes in figure.axes[:4]] == [*"0011"]
         assert figure.axes[0].get_gridspec().ncols == columns
+        assert figure.get_figwidth() <= width
 
 
 def test_what_was_asked_names_its_cell():
@@ -148,11 +154,11 @@ def test_what_was_asked_names_its_cell():
     one = files.Table([row | {"lambda": 5.0, "t": t} for t in (100, 200)])
     several = files.stack([one, one.assign(alpha=0.2)])
     cell = "at $\\alpha$ = 10% and $\\lambda$ = 5"
-    assert f"{cell}." in figures.asked_figure(one).get_supxlabel()
+    assert f"{cell}." in " ".join(figures.asked_figure(one).get_supxlabel().split())
     assert f"{cell} (the first)." in " ".join(figures.asked_figure(several).get_supxlabel().split())
 
 
-def test_figures_are_drawn_again_from_the_tables(monkeypatch, one_figure):
+def test_figures_are_drawn_again_from_the_tables(refused, monkeypatch, one_figure):
     assert main(["sweep", *SMALL, "--environment", "always-wrong", "--out", "out"]) == 0
     assert Path("out/table.tex").read_text().startswith("% triviaqa-like: 2 trials of 300 rounds; ")
     files = {path: path.read_bytes() for path in Path("out").iterdir()}
@@ -164,8 +170,12 @@ def test_figures_are_drawn_again_from_the_tables(monkeypatch, one_figure):
         patch.setattr(figures, "save", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
         assert main(["figures", "out"]) == 143
     assert {*Path("out").iterdir()} == files.keys() - drawn
+    assert main(["figures", "out", "--width", "2.5"]) == 0
+    for path in (path for path in drawn if path.suffix == ".png"):
+        assert imread(path).shape[1] == 2.5 * figures.DPI
     assert main(["figures", "out"]) == 0
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == files
+    refused(["figures", "out", "--width", "1"], "exaul: --width: 1.0 found; it must be from 2 to 40 inches")
 
 
 def test_what_cannot_be_drawn(refused, one_figure):
@@ -209,7 +219,8 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
         )
     ]
     monkeypatch.setattr(figures, "PANELS", 5)
-    drawn = draw({"traces": files.Table(rows), "trials": trials, "curves": curves}, 1, 0.2)
+    tabled = {"traces": files.Table(rows), "trials": trials, "curves": curves}
+    drawn = draw(tabled, 1, {"delta": 0.2, "score": "score"})
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
     assert [sum(line.get_markersize() == 12 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
@@ -251,6 +262,9 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     several, ringed = dots_of(labelled)
     assert ringed == several["aci-rank, step 0.025"]
     assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
+    for lines, text in product(axes.collections, axes.texts):  # no name is on the line of a learner
+        ends = axes.transData.transform(lines.get_segments()[0])
+        assert not Bbox(ends).padded(1).overlaps(Text.get_window_extent(text))
     assert not labelled.texts  # of longer names there is a legend
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop("target")[0] == 0.1
@@ -276,9 +290,13 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
 
 
 def test_a_title_breaks_between_its_parts():
-    rows = files.Table({"source": ["a/model of 26 characters", "b"], "alpha": [0.1, 0.2], "lambda": [5.0, 6.0]})
-    figure, _ = figures.panel_grid(rows, "y", ["source", "alpha", "lambda"])
-    assert figure.axes[0].get_title() == "a/model of 26 characters,\n$\\alpha$ = 10%, $\\lambda$ = 5"
+    """And has no start that all sources share, which the caption names."""
+    values, by = {"alpha": [0.1, 0.2]}, ["source", "alpha"]
+    figure, _ = figures.panel_grid(files.Table({"source": ["model of 22 characters", "b"]} | values), "y", by)
+    assert figure.axes[0].get_title() == "model of 22 characters,\n$\\alpha$ = 10%"
+    figure, _ = figures.panel_grid(files.Table({"source": ["log:model=a$", "log:model=b"]} | values), "y", by)
+    assert [axes.get_title()[:3] for axes in figure.axes] == ["a\\$", "b, "]
+    assert figure.get_supxlabel() == "Each title begins with log:model="
 
 
 def test_a_pdf_has_no_font_of_type_3(tmp_path):
@@ -298,7 +316,8 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
     assert [len(axes.lines) for axes in drawn["fdr"].axes] == [1, 2]  # the target, and beside it the learner
     for name, bound in ("risk", "limit on any sequence"), ("regret", "bound"):
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert f"No learner here has a proven {bound}. From -10 to 10 the y axis is linear." in said
+        assert f"No learner here has a proven {bound}." in said
+        assert drawn[name].axes[0].get_yscale() == "linear"  # of such small values
         assert said.endswith("triviaqa-like: 2 trials of 300 rounds.")
 
 
@@ -309,7 +328,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
     above = result.trials["learner"] == "exp3-ix"
     bounds = result.trials.groupby(above)["regret_bound"].agg(["min", "max"])
     assert bounds.loc[False, "max"] < 600 < bounds.loc[True, "min"]
-    drawn = draw({"trials": result.trials, "curves": result.curves}, 1, 0.2)
+    drawn = draw({"trials": result.trials, "curves": result.curves}, 1, {"delta": 0.2, "score": "score_own"})
     for name in ("regret", "regret-by-eta-scale"):
         (axes,) = drawn[name].axes
         dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
@@ -318,6 +337,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         said = " ".join(drawn[name].get_supxlabel().split())
         assert "; not drawn, since above $T$: exp3-ix." in said
     assert " bound, with probability 0.8; not drawn" in said
+    assert said.endswith(" triviaqa-like, column score_own: 2 trials of 600 rounds.")
     assert drawn["answered-by-eta-scale"].axes[0].get_ylim()[1] < 0.9
     assert " Not drawn, without this rate: aci-rank." in said
     assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"

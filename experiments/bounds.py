@@ -9,6 +9,7 @@ from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
+from exaul.engine.results.text_table import as_range
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
 from experiments.claims import LEMMA, REGRESSION, REGRET, THEORY, Cell, Claim, Measurement, Tables, regret_over_ew
@@ -187,11 +188,14 @@ CLAIMS = {
 def _figures(tables: Tables) -> Figures:
     titles = {name: f"adversary tuned {purpose}" for name, purpose in TUNED.items()}
     audited = tables["audit"].replace({"environment": titles})
-    by_horizon = audited[audited["arms"] == FIXED_ARMS]
-    return {
-        "regret-by-horizon": figures.against(by_horizon, "horizon", "regret", ["environment"], "mean_bound"),
-        "regret-by-arms": figures.against(across_arms(audited), "arms", "regret", ["environment"], "mean_bound"),
-    }
+    drawn = dict[str, figures.Figure]()
+    for swept, rows in ("horizon", audited[audited["arms"] == FIXED_ARMS]), ("arms", across_arms(audited)):
+        figure = drawn[f"regret-by-{swept}"] = figures.against(rows, swept, "regret", ["environment"], "mean_bound")
+        fixed = f"{as_range(rows['arms'])} thresholds, {as_range(rows['horizon'])} rounds"
+        figures.add_note(
+            figure, f"A mark is the mean over trials, of which there are {as_range(rows['trials'])}; {fixed}."
+        )
+    return drawn
 
 
 def derive(tables: Tables, scale: float = 1.0) -> dict[str, Table]:

@@ -21,6 +21,7 @@ from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import (
     COMMAND,
     as_digits,
+    as_range,
     first_names,
     plain,
     short_learner_names,
@@ -60,10 +61,8 @@ class Result:
     loaded: dict[str, Table] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        shortest, longest = (f"{x:,}" for x in self.trials["horizon"].agg(["min", "max"]))
-        rounds = f"{shortest} to {longest}" if shortest != longest else longest
         counts = f"{self.trials['learner'].nunique()} learners, {len(self.sweep.trial_numbers):,} trials"
-        return f"Result({counts} of {rounds} rounds; .summary(), .trials, .curves)"
+        return f"Result({counts} of {as_range(self.trials['horizon'])} rounds; .summary(), .trials, .curves)"
 
     @cached_property
     def _tabled(self) -> dict[str, Table]:

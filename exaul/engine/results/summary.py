@@ -13,6 +13,7 @@ from exaul.engine.registry import FROM_LOG
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import (
     NOT_FROM_LOG,
+    as_range,
     columns_of,
     describe_trials,
     format_table,
@@ -172,8 +173,7 @@ def as_latex(trials: Table, delta: float) -> str:
         body.insert(columns["alpha"].index(alpha), r"\midrule")
     lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
     lam = f"; lambda = {trials['lambda'].iloc[0]:.4g}" if trials["lambda"].nunique() == 1 else ""
-    arms = " to ".join(f"{H:,}" for H in sorted({trials["arms"].min(), trials["arms"].max()}))
-    grid = f"{arms} thresholds ({', '.join(trials['grid'].unique())})"
+    grid = f"{as_range(trials['arms'])} thresholds ({', '.join(trials['grid'].unique())})"
     meanings = [
         "R_T: wrong answers minus alpha times the answers; its limit is certain on any sequence (--: none is)",
         f"regret at most: with probability {1 - delta:g} per trial (--: none is proved, > T: none below T)",

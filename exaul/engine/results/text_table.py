@@ -59,14 +59,13 @@ def describe_trials(trials: "Table") -> str:
     names, logs, horizons = (trials[column].unique() for column in ("source", "warm_start", "horizon"))
     played = names[0] if len(names) == 1 else f"{len(names)} sources"
     column = f", column {trials['score'].iloc[0]}" if "score" in trials else ""
-    rounds = " to ".join(f"{T:,}" for T in sorted({horizons.min(), horizons.max()}))
     start = ""
     if len(logs) == 1 and trials["warm_start"].notna().all():
         share = re.fullmatch(r"([\d.e-]+) of (.+)", logs[0])  # "0.5 of LOG"
         log = f"{100 * float(share[1]):.6g}% of its rows" if share and share[2] == played else logs[0]
         start = f", started from {log}"
     count = trials["trial"].nunique()
-    return f"{played}{column}: {count:,} trial{'s' * (count > 1)} of {rounds} rounds{start}"
+    return f"{played}{column}: {count:,} trial{'s' * (count > 1)} of {as_range(horizons)} rounds{start}"
 
 
 def traces_by_answerable(table: "Table") -> list[str]:
@@ -148,6 +147,11 @@ def rounded(number: float) -> str:
     """Return a number with four significant digits, and commas between thousands; whole millions end with M."""
     value = float(f"{number:.4g}")
     return f"{value:,.0f}".replace(",000,000", "M") if 1e4 <= value < 1e9 else f"{value:,g}"
+
+
+def as_range(counts: Any) -> str:
+    """Return the least and the largest of some counts, or the one that there is."""
+    return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
 
 
 def plain(text: str) -> str:

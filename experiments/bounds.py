@@ -191,10 +191,8 @@ def _figures(tables: Tables) -> Figures:
     drawn = dict[str, figures.Figure]()
     for swept, rows in ("horizon", audited[audited["arms"] == FIXED_ARMS]), ("arms", across_arms(audited)):
         figure = drawn[f"regret-by-{swept}"] = figures.against(rows, swept, "regret", ["environment"], "mean_bound")
-        fixed = f"{as_range(rows['arms'])} thresholds, {as_range(rows['horizon'])} rounds"
-        figures.add_note(
-            figure, f"A mark is the mean over trials, of which there are {as_range(rows['trials'])}; {fixed}."
-        )
+        of_rounds = f"{as_range(rows['horizon'])} rounds, with {as_range(rows['arms'])} thresholds"
+        figures.add_note(figure, f"A mark is the mean over {as_range(rows['trials'])} trials of {of_rounds}.")
     return drawn
 
 

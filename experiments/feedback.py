@@ -110,7 +110,7 @@ def _draw(tables: Tables) -> Figures:
     """Draw the mean FDR with 5% and 95% quantiles: one row per case, one marker per learner."""
     table, cases = tables["cases"], [*CASES]
     lines = list(figures.styled_lines(table))
-    figure = figures.Figure(figsize=(6.4, 0.42 * len(cases) + 1.6), layout="constrained")
+    figure = figures.Figure(figsize=(6.4, 0.32 * len(cases) + 0.9), layout="constrained")
     axes = figure.subplots()
     for number, (style, name, rows) in enumerate(lines):
         heights = [cases.index(case) + 0.8 * ((number + 0.5) / len(lines) - 0.5) for case in rows["case"]]
@@ -119,13 +119,14 @@ def _draw(tables: Tables) -> Figures:
     axes.axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
     for end in range(1, len(cases)):
         axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
-    axes.set(yticks=range(len(cases)), ylim=(len(cases) - 0.5, -0.5), xlabel="FDR of all answers")
+    axes.set(yticks=range(len(cases)), yticklabels=cases, ylim=(len(cases) - 0.5, -0.5))
+    axes.set_xlabel("FDR of all answers", fontsize=8)
+    axes.tick_params(labelsize=8)
     figures.in_percent(axes.xaxis)
-    axes.set_yticklabels(cases, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     note = "A mark is the mean over trials, its line reaches from 5% to 95% of them."
     figures.add_legend(figure, [(axes, table)], note)
-    return {"fdr": figure}
+    return figures.with_trials({"fdr": figure}, tables["trials"])
 
 
 feedback = Experiment(

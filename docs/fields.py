@@ -3,6 +3,7 @@
 import ast
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -11,16 +12,20 @@ from docs.equations import LETTER
 
 SEVERAL = re.compile(r"^    (\w+(?:, \w+)+): (.*(?:\n {8}.*)*)", re.MULTILINE)  # arguments of one explanation
 KEPT = r"(`+).+?\2|(?<=\n\n)    [^\n]*"  # code, and displayed equations
-SUBSCRIPTED = re.compile(rf"({KEPT})|(?<![\w.])({LETTER}_\w)(?!\w)", re.DOTALL)  # L_k and the like in a sentence
+TERM = rf"{LETTER}_\w|(?:[A-Z]|1) [-/] (?:\d|{LETTER})"  # L_k, H - 1, 1 - delta and the like in a sentence
+EQUATION = re.compile(rf"({KEPT})|(?<![\w.])({TERM})(?!\w)", re.DOTALL)
+PAGE = re.compile(r"`*docs/([\w-]+)\.md`*(?:, ([A-Z]\d)\b)?")  # and perhaps a statement of it
+
+
+def link_of(page: re.Match[str]) -> str:
+    """Return a link to a page, or to a statement of it; the reference is two folders below the pages."""
+    title = Path(__file__).with_name(f"{page[1]}.md").read_text(encoding="utf-8").partition("\n")[0].strip("# ")
+    return f"[{title}{f', {page[2]}' * bool(page[2])}](../../{page[1]}.md{f'#{page[2]}'.lower() * bool(page[2])})"
 
 
 def with_links(text: str) -> str:
-    """Make a link of each page that a docstring names, and code, which becomes an equation, of each symbol.
-
-    The reference is two folders below the pages.
-    """
-    text = re.sub(r"`*docs/([\w-]+)\.md`*", r"[\1](../../\1.md)", text)
-    return SUBSCRIPTED.sub(lambda x: x[1] or f"`{x[3]}`", text)
+    """Make a link of each page that a docstring names, and code, which becomes an equation, of each term."""
+    return EQUATION.sub(lambda x: x[1] or f"`{x[3]}`", PAGE.sub(link_of, text))
 
 
 def comment_of(node: Any, lines: list[str]) -> str:
@@ -37,7 +42,7 @@ class FieldTexts(griffe.Extension):
     """Documents the fields of classes, whose docstrings describe the class as a whole."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Make links and symbols, and an entry of each argument, in ``x, y: text``, too."""
+        """Make links and equations, and an entry of each argument, in ``x, y: text``, too."""
         if obj.docstring:
             text = with_links(obj.docstring.value)
             obj.docstring.value = SEVERAL.sub(

@@ -465,8 +465,8 @@ def environment(
         The environment, a static value, and its records, both for ``play_in``; a ``GamePool`` if it is adaptive.
 
     Raises:
-        BadInput: the environment or a tunable is unknown, the environment has another number of pools, or your
-            own environment asks for what is not a record.
+        BadInput: the environment or a tunable is unknown, a number is out of its range, the environment has another
+            number of pools, or your own environment asks for what is not a record.
     """
     entry = registry.resolve("environment", name)
     check_count("horizon", horizon)
@@ -507,7 +507,7 @@ def play_in(
     pool: Pool | GamePool,
     key: GameKey,
     horizon: int,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> Game:
     """Play one game against an environment: the trial of a sweep with this key. ``vmap`` it.
 
     Args:

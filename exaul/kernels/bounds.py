@@ -3,8 +3,8 @@
 Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow; ``rounds``
 [K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast shape,
 or is a float if it does not depend on them. s and r are the costs of ``compute_costs``: an answer with error e
-costs s e, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds against
-adaptive adversaries.
+costs ``s e``, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds
+against adaptive adversaries.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In the paper, every answer gets its feedback before the next question. Here an answer gets feedback with a
 probability that may depend on whether the answer is wrong (bias), some feedback is flipped, and feedback is
 delayed. An answer is *open* until its feedback arrives or it expires. An answer that expires is skipped, or treated
-as wrong or right. ``docs/promises.md`` states the guarantees.
+as wrong or right. The guarantees are in ``docs/promises.md``.
 
 A simulation draws the feedback (``draw_feedback``). ``Abstainer`` calls the other functions too, which read only
 what any program sees. All use ``where`` and operators only, so that JAX traces them and a program calls them on
@@ -125,7 +125,7 @@ def aim(alpha: Array, bias: float, flips: tuple[float, ...]) -> Array:
 def draw_feedback(where: Function, error: Array, u: Array, parameters: FeedbackParameters) -> tuple[Array, Array]:
     """Draw the feedback on an answer with an error in [0, 1] (``docs/proofs.md``, N1), from u uniform in [0, 1).
 
-    Return ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback reports.
+    Return ``WITH_FEEDBACK`` (1) or ``WITHOUT_FEEDBACK`` (2), and the error in [0, 1] that the feedback reports.
     """
     # One uniform decides everything:
     #

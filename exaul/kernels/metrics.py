@@ -103,7 +103,7 @@ def lowest_threshold(scores: Floats, errors: Floats, alpha: float) -> float:
 
 
 def separation(scores: Floats, errors: Floats) -> float:
-    """Compute the probability that a right answer scores above a wrong one.
+    """Compute the probability that a right answer scores above a wrong one, from scores [N] and errors [N].
 
     This is the area under the ROC curve (Hanley and McNeil, "The meaning and use of the area under a receiver
     operating characteristic (ROC) curve", 1982). Ties count half; an error of e counts as e wrong and 1 - e right
@@ -117,7 +117,7 @@ def separation(scores: Floats, errors: Floats) -> float:
 
 
 def wilson_interval(share: float, count: float) -> list[float]:
-    """Return the 95% Wilson score interval of a share of ``count`` random events, two numbers in [0, 1].
+    """Return the 95% Wilson score interval of a share of ``count`` random events, ``[low, high]``.
 
     Both are NaN if there are no events.
     """

@@ -24,7 +24,7 @@ OPERATOR = re.compile(r"\s([<>~]|[-+/<>]?=|<-|[-+/]|in)\s")
 LETTER = rf"(?:[A-Za-z]|{'|'.join(GREEK)})"
 INDEX = r"(?:[_^](?:\{[^{}]+\}|-?\w))"
 FACTOR = rf"(?:{LETTER}|\d){INDEX}*(?:\(\w\))?"
-APPLIED = r"(?:exp|min|max)\(.+\)|ln .+|[A-Z]_\w+\(.+\)"
+APPLIED = r"(?:exp|min|max|sqrt)\(.+\)|ln .+|[A-Z]_\w+\(.+\)"
 PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[A-Z]\(\w\)|Reg\^abs|{APPLIED}")
 SYMBOL = re.compile(rf"\b(?:{LETTER}|step|aim)(?![A-Za-z])")
 TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")

@@ -1,13 +1,31 @@
-"""Fields in the API reference: a field is documented by its comment, or by the help text of its flag."""
+"""Fields and constants in the API reference, documented by their comment or the help text of their flag."""
 
 import ast
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import griffe
 
+from docs.equations import LETTER
+
 SEVERAL = re.compile(r"^    (\w+(?:, \w+)+): (.*(?:\n {8}.*)*)", re.MULTILINE)  # arguments of one explanation
+KEPT = r"(`+).+?\2|(?<=\n\n)    [^\n]*"  # code, and displayed equations
+TERM = rf"{LETTER}_\w|(?:[A-Z]|1) [-/] (?:\d|{LETTER})"  # L_k, H - 1, 1 - delta and the like in a sentence
+EQUATION = re.compile(rf"({KEPT})|(?<![\w.])({TERM})(?!\w)", re.DOTALL)
+PAGE = re.compile(r"`*docs/([\w-]+)\.md`*(?:, ([A-Z]\d)\b)?")  # and perhaps a statement of it
+
+
+def link_of(page: re.Match[str]) -> str:
+    """Return a link to a page, or to a statement of it; the reference is two folders below the pages."""
+    title = Path(__file__).with_name(f"{page[1]}.md").read_text(encoding="utf-8").partition("\n")[0].strip("# ")
+    return f"[{title}{f', {page[2]}' * bool(page[2])}](../../{page[1]}.md{f'#{page[2]}'.lower() * bool(page[2])})"
+
+
+def with_links(text: str) -> str:
+    """Make a link of each page that a docstring names, and code, which becomes an equation, of each term."""
+    return EQUATION.sub(lambda x: x[1] or f"`{x[3]}`", PAGE.sub(link_of, text))
 
 
 def comment_of(node: Any, lines: list[str]) -> str:
@@ -24,12 +42,9 @@ class FieldTexts(griffe.Extension):
     """Documents the fields of classes, whose docstrings describe the class as a whole."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Make a link of each page that a docstring names, and an entry of each argument, in ``x, y: text``, too.
-
-        The reference is two folders below the pages.
-        """
+        """Make links and equations, and an entry of each argument, in ``x, y: text``, too."""
         if obj.docstring:
-            text = re.sub(r"`*docs/([\w-]+)\.md`*", r"[\1](../../\1.md)", obj.docstring.value)
+            text = with_links(obj.docstring.value)
             obj.docstring.value = SEVERAL.sub(
                 lambda x: "\n".join(f"    {name}: {x[2]}" for name in x[1].split(", ")), text
             )
@@ -42,7 +57,7 @@ class FieldTexts(griffe.Extension):
 
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, agent: Any, **kwargs: Any) -> None:
         """Read the source: ``name: type = default  # comment``, or ``name: type = setting(default, text, ...)``."""
-        if attr.docstring or not isinstance(node, ast.AnnAssign) or not agent.current.is_class:
+        if attr.docstring or not isinstance(node, ast.AnnAssign | ast.Assign) or agent.current.is_function:
             return
         text = comment_of(node, agent.code.splitlines())
         if " = setting(" in ast.unparse(node):
@@ -50,4 +65,4 @@ class FieldTexts(griffe.Extension):
             text = owner.__dataclass_fields__[attr.name].metadata["help"].format(exaul="exaul")
             attr.value = ast.unparse(node.value.args[0])
         if text:
-            attr.docstring = griffe.Docstring(text, parent=attr)
+            attr.docstring = griffe.Docstring(with_links(text), parent=attr)

@@ -2,10 +2,10 @@
 
 ``run(Sweep(...))`` runs a sweep, optionally in batches on an executor, and returns its tables. ``resume(folder)``
 continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards.
-``regret_scaling(sweep, horizons)`` fits how regret grows with T. ``make`` returns a learner as pure functions, for
-your own JAX program; ``play``, ``grid``, ``cuts``, ``regret``, ``regret_bound``, ``environment``, ``keys`` and
-``play_in`` go with it. ``Abstainer`` is a learner for your own program, ``Abstainers`` one for each of many keys.
-Each name is imported on first use.
+``regret_scaling(sweep, horizons)`` fits how regret grows with T. ``load_log(path)`` returns the scores and errors
+of a log. ``make`` returns a learner as pure functions, for your own JAX program; ``play``, ``grid``, ``cuts``,
+``regret``, ``regret_bound``, ``environment``, ``keys`` and ``play_in`` go with it. ``Abstainer`` is a learner for
+your own program, ``Abstainers`` one for each of many keys. Each name is imported on first use.
 """
 
 from importlib import import_module
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from exaul.engine.functional import play_in as play_in
     from exaul.engine.functional import regret as regret
     from exaul.engine.functional import regret_bound as regret_bound
+    from exaul.engine.logs.log import load_log as load_log
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
     from exaul.engine.run import rerun as rerun
@@ -37,6 +38,7 @@ __version__ = "0.3.0.dev0"
 _MODULES = {  # the names of each module
     "engine.checks": "BadInput",
     "engine.functional": "cuts environment grid keys make play play_in regret regret_bound",
+    "engine.logs.log": "load_log",
     "engine.results.result": "Result",
     "engine.run": "merge rerun resume run",
     "engine.scaling": "regret_scaling",

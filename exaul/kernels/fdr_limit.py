@@ -30,8 +30,8 @@ class Mixture(NamedTuple):
     """Logarithms of the factors of each martingale of the mean, [MARTINGALES] each."""
 
     found_wrong: NDArray[np.float64]  # l: subtracted for each audited answer that is found wrong
-    right: NDArray[np.float64]  # -log(1 - p_0 k) >= 0: added for each right answer
-    wrong: NDArray[np.float64]  # -log(1 - p_1 k) > right: added for each wrong answer
+    right: NDArray[np.float64]  # ``-log(1 - p_0 k)`` >= 0: added for each right answer
+    wrong: NDArray[np.float64]  # ``-log(1 - p_1 k)`` > right: added for each wrong answer
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,7 @@
 In the paper, every answer gets its feedback before the next question. Here an answer gets feedback with a
 probability that may depend on whether the answer is wrong (bias), some feedback is flipped, and feedback is
 delayed. An answer is *open* until its feedback arrives or it expires. An answer that expires is skipped, or treated
-as wrong or right. ``docs/promises.md`` states the guarantees.
+as wrong or right. The guarantees are in ``docs/promises.md``.
 
 A simulation draws the feedback (``draw_feedback``). ``Abstainer`` calls the other functions too, which read only
 what any program sees. All use ``where`` and operators only, so that JAX traces them and a program calls them on
@@ -13,6 +13,8 @@ floats. Shapes are [B] or [], and ``docs/proofs.md``, section 5, defines the ter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from exaul.kernels.game import Array
+
 IMPUTED_ERRORS = {"skip": -1.0, "wrong": 1.0, "right": 0.0}  # the error learned when an answer expires; -1: none
 FORGETTING = 1 - 1 / 1024  # factor of older counts per answer (chosen), see ``learned_share``
 EXPIRES = 100_000  # questions after which feedback is too late, unless configured (chosen)
@@ -21,18 +23,18 @@ EXPIRES = 100_000  # questions after which feedback is too late, unless configur
 # feedback or not. A program cannot tell the last two apart.
 CLOSED, WITH_FEEDBACK, WITHOUT_FEEDBACK = 0.0, 1.0, 2.0
 
-Function = Callable[..., Any]
+Function = Callable[..., Any]  # ``where(condition, x, y)``, of NumPy, of JAX or of floats
 
 
 class FeedbackParameters(NamedTuple):
     """The numbers of the feedback model that kernels read."""
 
-    right_rate: Any  # in [0, 1], probability of feedback on a right answer
-    wrong_rate: Any  # in [0, 1], the same for a wrong one
-    right_flip: Any  # in [0, 1), probability that feedback on a right answer is negative
-    wrong_flip: Any  # in [0, 1), probability that feedback on a wrong answer is positive
-    imputed: Any  # the error learned when an answer expires: a value of IMPUTED_ERRORS
-    expires: Any  # questions after which feedback is too late, >= 1
+    right_rate: Array  # in [0, 1], probability of feedback on a right answer
+    wrong_rate: Array  # in [0, 1], the same for a wrong one
+    right_flip: Array  # in [0, 1), probability that feedback on a right answer is negative
+    wrong_flip: Array  # in [0, 1), probability that feedback on a wrong answer is positive
+    imputed: Array  # the error learned when an answer expires: a value of IMPUTED_ERRORS
+    expires: Array  # questions after which feedback is too late, >= 1
 
 
 class Feedback(NamedTuple):
@@ -41,7 +43,7 @@ class Feedback(NamedTuple):
     rate: float = 1.0  # in (0, 1], probability of feedback on right or wrong answers, whichever is larger
     delay: int = 0  # mean delay in questions, >= 0: it comes after each with probability 1 / (delay + 1)
     bias: float = 1.0  # > 0, how many times as often wrong answers get feedback as right ones
-    flips: tuple[float, ...] = (0.0, 0.0)  # probabilities of negative feedback if right, positive if wrong
+    flips: tuple[float, ...] = (0.0, 0.0)  # probabilities, in [0, 1): negative feedback if right, positive if wrong
     missing: str = "skip"  # a key of IMPUTED_ERRORS
     reserve: bool = False  # an open answer counts as wrong in every decision
     uncorrected: bool = False  # aim at alpha in spite of bias and flips
@@ -86,7 +88,7 @@ class Feedback(NamedTuple):
         rates = self.rate * min(1.0, 1 / self.bias), self.rate * min(1.0, self.bias)
         return FeedbackParameters(*map(float, (*rates, *self.flips, IMPUTED_ERRORS[self.missing], self.expires)))
 
-    def aim(self, alpha: Any) -> Any:
+    def aim(self, alpha: Array) -> Array:
         """Return the learner's aim in (0, 1), of the shape of alpha (``docs/proofs.md``, N1)."""
         return aim(alpha, self.bias, self.flips) if self.corrects_aim else alpha
 
@@ -97,20 +99,20 @@ PERFECT_FEEDBACK = Feedback()
 class FeedbackSums(NamedTuple):
     """What a program knows of its questions and answers so far, float64 each."""
 
-    questions: Any  # number of questions
+    questions: Array  # number of questions
     # learned rounds: answers with feedback, expired answers with an imputed error, and abstentions by their weight
-    learned: Any
-    settled: Any  # learned answers
-    learned_errors: Any  # sum of their errors as learned
-    observed: Any  # answers with feedback
-    observed_errors: Any  # sum of this feedback, 1 if negative
-    open: Any  # open answers; in simulations only if ``Feedback.remembers_questions``
-    since: Any  # answers learned since the last answer was given
-    recent_answers: Any  # answers, with exponential forgetting
-    recent_learned: Any  # learned answers, with the same forgetting
+    learned: Array
+    settled: Array  # learned answers
+    learned_errors: Array  # sum of their errors as learned
+    observed: Array  # answers with feedback
+    observed_errors: Array  # sum of this feedback, 1 if negative
+    open: Array  # open answers; in simulations only if ``Feedback.remembers_questions``
+    since: Array  # answers learned since the last answer was given
+    recent_answers: Array  # answers, with exponential forgetting
+    recent_learned: Array  # learned answers, with the same forgetting
 
 
-def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
+def aim(alpha: Array, bias: float, flips: tuple[float, ...]) -> Array:
     """Compute the share of negative feedback at which the FDR (eq. 2) is alpha (``docs/proofs.md``, N1).
 
     ``(alpha kappa (1 - r_1) + (1 - alpha) r_0) / (alpha kappa + 1 - alpha)``, where kappa is the bias and r_0, r_1
@@ -120,10 +122,10 @@ def aim(alpha: Any, bias: float, flips: tuple[float, ...]) -> Any:
     return (wrong * (1 - wrong_flip) + (1 - alpha) * right_flip) / (wrong + 1 - alpha)
 
 
-def draw_feedback(where: Function, error: Any, u: Any, parameters: FeedbackParameters) -> tuple[Any, Any]:
+def draw_feedback(where: Function, error: Array, u: Array, parameters: FeedbackParameters) -> tuple[Array, Array]:
     """Draw the feedback on an answer with an error in [0, 1] (``docs/proofs.md``, N1), from u uniform in [0, 1).
 
-    Return ``WITH_FEEDBACK`` or ``WITHOUT_FEEDBACK``, and the error in [0, 1] that the feedback reports.
+    Return ``WITH_FEEDBACK`` (1) or ``WITHOUT_FEEDBACK`` (2), and the error in [0, 1] that the feedback reports.
     """
     # One uniform decides everything:
     #
@@ -139,7 +141,7 @@ def draw_feedback(where: Function, error: Any, u: Any, parameters: FeedbackParam
     )
 
 
-def learned_share(where: Function, sums: FeedbackSums) -> Any:
+def learned_share(where: Function, sums: FeedbackSums) -> Array:
     """Estimate the probability with which recent answers are learned; it is the weight of an abstention, at most 1.
 
     It is the number of recently learned answers over the number of recent answers (``docs/proofs.md``, M1). If only
@@ -152,7 +154,7 @@ def learned_share(where: Function, sums: FeedbackSums) -> Any:
     return where(share < 1.0, share, 1.0)
 
 
-def add_decision(where: Function, sums: FeedbackSums, answered: Any) -> FeedbackSums:
+def add_decision(where: Function, sums: FeedbackSums, answered: Array) -> FeedbackSums:
     """Return the sums after a decision (``docs/proofs.md``, M1)."""
     answer, fades = where(answered, 1.0, 0.0), where(answered, FORGETTING, 1.0)
     return sums._replace(
@@ -164,12 +166,12 @@ def add_decision(where: Function, sums: FeedbackSums, answered: Any) -> Feedback
     )
 
 
-def add_abstention(where: Function, sums: FeedbackSums, abstained: Any, weight: Any) -> FeedbackSums:
+def add_abstention(where: Function, sums: FeedbackSums, abstained: Array, weight: Array) -> FeedbackSums:
     """Return the sums after an abstention, if ``abstained``, was learned with a weight (``docs/proofs.md``, M1)."""
     return sums._replace(learned=sums.learned + where(abstained, weight, 0.0))
 
 
-def add_answer(where: Function, sums: FeedbackSums, learns: Any, observed: Any, error: Any) -> FeedbackSums:
+def add_answer(where: Function, sums: FeedbackSums, learns: Array, observed: Array, error: Array) -> FeedbackSums:
     """Return the sums after an answer was learned, if ``learns`` (``docs/proofs.md``, M1).
 
     ``observed`` says whether ``error`` in [0, 1] is feedback or imputed.
@@ -186,6 +188,6 @@ def add_answer(where: Function, sums: FeedbackSums, learns: Any, observed: Any, 
     )
 
 
-def close_answer(where: Function, sums: FeedbackSums, closes: Any) -> FeedbackSums:
+def close_answer(where: Function, sums: FeedbackSums, closes: Array) -> FeedbackSums:
     """Return the sums after an answer is closed, if ``closes``."""
     return sums._replace(open=sums.open - where(closes, 1.0, 0.0))

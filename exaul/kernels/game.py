@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.uniforms import Draws
 
-Array = Any  # a JAX or a NumPy array
+Array = Any  # a JAX or a NumPy array, or a number; under ``jit`` and ``vmap`` a traced value
 
 BLOCK = 256  # rounds of a block (chosen): rates are constant in it, and uniforms are drawn block by block
 SPAN = 1024  # rounds of a span (chosen): chunks begin with one, and weights are computed anew at least once in it
@@ -33,8 +33,8 @@ class Block(NamedTuple):
 class Rates(NamedTuple):
     """The rates of a learner: numbers for one block, arrays [K] for K blocks."""
 
-    eta: Any  # > 0, learning rate; NaN in arrays if the learner has none
-    gamma: Any  # >= 0, implicit exploration; None, or NaN in arrays, if the learner has none
+    eta: Array  # > 0, learning rate; NaN in arrays if the learner has none
+    gamma: Array  # >= 0, implicit exploration; None, or NaN in arrays, if the learner has none
 
 
 class ImperfectFeedback(NamedTuple):

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.kernels.game import compute_cuts
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]  # a NumPy array
 Z = 1.959964  # quantile of the normal distribution for 95% intervals
 FEASIBLE = 0.05  # a threshold that answers a smaller share is not useful (chosen)
 
@@ -45,7 +45,7 @@ def inefficiency(answered: ArrayLike, t: ArrayLike) -> Floats:
 
 
 def fdr_risk(answered: ArrayLike, wrong: ArrayLike, alpha: ArrayLike) -> Floats:
-    """Compute the FDR risk in errors, ``R = sum over answered rounds of (e - alpha)`` (eq. 1)."""
+    """Compute the FDR risk in errors, ``R_t = wrong - alpha answered`` (eq. 1), the sum of ``e - alpha``."""
     return np.asarray(wrong) - np.asarray(alpha) * np.asarray(answered)
 
 
@@ -60,12 +60,16 @@ def rise(risk: Floats) -> Floats:
 
 
 def every_threshold(scores: Floats) -> Floats:
-    """Return the grid of all thresholds that decide differently on the scores: 0, the distinct scores, and 1."""
+    """Return the grid of all thresholds that decide differently on scores [N]: 0, the distinct scores, and 1."""
     return np.concatenate([[0.0], np.unique(scores), [1.0]])
 
 
 def risk_coverage(grid: Floats, scores: Floats, errors: Floats) -> tuple[Floats, Floats]:
     """Compute coverage and FDR of every fixed threshold on a log.
+
+    Args:
+        grid: [H] thresholds, as above.
+        scores, errors: [N] each, in [0, 1].
 
     Returns:
         The share of records that each threshold answers [H], and the FDR of these answers [H], NaN if there are
@@ -99,7 +103,7 @@ def lowest_threshold(scores: Floats, errors: Floats, alpha: float) -> float:
 
 
 def separation(scores: Floats, errors: Floats) -> float:
-    """Compute the probability that a right answer scores above a wrong one.
+    """Compute the probability that a right answer scores above a wrong one, from scores [N] and errors [N].
 
     This is the area under the ROC curve (Hanley and McNeil, "The meaning and use of the area under a receiver
     operating characteristic (ROC) curve", 1982). Ties count half; an error of e counts as e wrong and 1 - e right
@@ -113,7 +117,10 @@ def separation(scores: Floats, errors: Floats) -> float:
 
 
 def wilson_interval(share: float, count: float) -> list[float]:
-    """Return the 95% Wilson score interval of a share of ``count`` random events; NaN if there are none."""
+    """Return the 95% Wilson score interval of a share of ``count`` random events, ``[low, high]``.
+
+    Both are NaN if there are no events.
+    """
     if not count:
         return [np.nan, np.nan]
     weight = Z * Z / count

@@ -18,7 +18,7 @@ None if it has none for the learner's rule. ``precision`` is the dtype of the we
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import chex
 import jax
@@ -27,40 +27,71 @@ import jax.numpy as jnp
 from exaul.kernels.game import BLOCK, Array, Block, ImperfectFeedback, RuleParams, Start, compute_costs
 from exaul.kernels.uniforms import Draws
 
+# The numbers of a learner: ``Params``, ``RankedParams``, ``FixedParams``, the ``RuleParams`` of an ``Own`` rule, or
+# what an object of yours takes. It is ``Any`` to a type checker, because the name of a learner decides which.
+LearnerParams = Any
+
 
 class Params(NamedTuple):
-    """The numbers of a copy of a learner with weights, [] each; any may be an array under ``vmap``."""
+    """The numbers of a learner with weights, [] each; under ``vmap``, any may be an array."""
 
-    alpha: Any  # in (0, 1), target FDR
-    lam: Any  # >= 0, weight of the FDR against abstaining (eq. 4)
-    eta: Any  # > 0, learning rate
-    gamma: Any  # >= 0, implicit exploration
+    alpha: float | jax.Array  # in (0, 1), target FDR
+    lam: float | jax.Array  # >= 0, lambda, the weight of the FDR against abstaining (eq. 4)
+    eta: float | jax.Array  # > 0, learning rate; [K] if it differs between blocks of 256 rounds
+    gamma: float | jax.Array  # >= 0, implicit exploration; of the shape of eta
 
 
 class RankedParams(NamedTuple):
-    """The numbers of a copy of ``aci-rank``, or of another learner that goes by ranks."""
+    """The numbers of ``aci-rank``, or of another learner that goes by ranks, as in ``Params``."""
 
-    alpha: Any  # in (0, 1), target FDR
-    lam: Any  # >= 0, of the loss (eq. 4); the learner does not read it
-    step: Any  # in (0, 1], of the share
+    alpha: float | jax.Array  # in (0, 1), target FDR
+    lam: float | jax.Array  # >= 0, lambda of the loss (eq. 4); the learner does not read it
+    step: float | jax.Array  # in (0, 1]: an answer with error e moves the share by ``step (aim - e)``
     state: Any  # the rule's state before round 1, a NamedTuple of numbers
-    counts: Any  # [H] counts of recent records by cut before round 1
+    counts: Array  # [H] float64, counts of recent records by cut before round 1
 
 
 class FixedParams(NamedTuple):
     """The numbers of a fixed threshold."""
 
-    alpha: Any  # in (0, 1), target FDR
-    lam: Any  # >= 0, of the loss (eq. 4); the learner does not read it
-    arm: Any  # int32 in 0..H-1
+    alpha: float | jax.Array  # in (0, 1), target FDR
+    lam: float | jax.Array  # >= 0, lambda of the loss (eq. 4); the learner does not read it
+    arm: Array  # int32 in 0..H-1, the number of the threshold in the grid, from 0
 
 
 class Decision(NamedTuple):
     """A decision, and what ``learn`` needs of it."""
 
-    answer: Any  # [] bool
-    P: Any  # [] probability of answering, before the draw
+    answer: jax.Array  # [] bool
+    P: jax.Array  # [] float in [0, 1], probability of answering, before the draw
     residuals: Any = ()  # what else ``learn`` needs, such as P and Q; a learner of your own may leave it out
+
+
+class GameLearner(Protocol):
+    """A learner as pure functions of one game (``docs/jax.md``): from ``exaul.make``, or an object of yours.
+
+    It is static in JAX (``jax.tree_util.register_static``), equal and hashable by its fields. The state is a pytree
+    of arrays that keeps its shapes and types. A learner from ``make`` also has ``distribution(state, params)``, the
+    probabilities of the thresholds [H]; with weights, ``reweigh(state, params)``, the state at another eta; and two
+    further arguments: ``decide(..., waiting=n)``, the number of answers without feedback, which ``aci-rank`` counts
+    as wrong, and ``learn(..., weight=w)``, w in [0, 1], the weight of an abstention.
+    """
+
+    @property
+    def arms(self) -> int:
+        """H, the number of thresholds."""
+
+    def init(self, params: LearnerParams) -> Any:
+        """Return the state before round 1."""
+
+    def decide(self, state: Any, params: LearnerParams, cut: jax.Array, u: jax.Array) -> tuple[Any, Decision]:
+        """Return the state and the decision on a record: ``cut`` [] int32 in 1..H-1, ``u`` [] uniform in [0, 1)."""
+
+    def learn(self, state: Any, params: LearnerParams, cut: jax.Array, decision: Decision, error: jax.Array) -> Any:
+        """Return the state after a round; ``error`` [] is in [0, 1], 1 if the answer is wrong.
+
+        The error of an abstention is not read, except with full feedback (``ew``).
+        """
 
 
 def loss_costs(params: Any) -> tuple[Any, Any]:
@@ -127,7 +158,7 @@ def play_round(
     return (state, environment_state), (answered, question.cut, question.error)
 
 
-def play(learner: Any, params: Any, cuts: Any, errors: Any, uniforms: Any) -> Any:
+def play(learner: GameLearner, params: LearnerParams, cuts: Array, errors: Array, uniforms: Array) -> jax.Array:
     """Play one game of T rounds, as in ``exaul.play``, which checks the arrays [T]; return the answers [T]."""
 
     def one_round(state: Any, x: Any) -> tuple[Any, Any]:
@@ -155,7 +186,7 @@ def at_round(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
     return current, jax.lax.cond(t % BLOCK == 0, lambda x: reweigh(learner, x, current), lambda x: x, state)
 
 
-def regret(learner: Any, params: Any, cuts: Any, errors: Any, answers: Any) -> Any:
+def regret(learner: GameLearner, params: LearnerParams, cuts: Array, errors: Array, answers: Array) -> jax.Array:
     """Return the regret after each round [T] (eq. 3), as in ``exaul.regret``, in float64."""
     chex.assert_equal_shape([cuts, errors, answers])
     answer_cost, abstain_cost = loss_costs(params)

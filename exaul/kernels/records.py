@@ -114,8 +114,8 @@ def compile_orders(compiled: Function, where: Function, word: Function) -> tuple
 class Pool(NamedTuple):
     """N records: their cuts and errors."""
 
-    cuts: NDArray[np.int32]  # [N]
-    errors: NDArray[np.float64]  # [N]
+    cuts: NDArray[np.int32]  # [N] in 1..H-1
+    errors: NDArray[np.float64]  # [N] in [0, 1]
 
 
 class StreamPlan(NamedTuple):

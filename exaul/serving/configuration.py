@@ -22,7 +22,7 @@ class SharedConfiguration(Configuration):
     learner: str = setting("aci-rank", "learner: aci-rank, or the paper's exaul, which needs a horizon", "NAME")
     horizon: int | None = setting(None, "number of questions, which sets the rates and lambda of exaul", "T")
     flips: tuple[float, ...] = setting(
-        (0.0, 0.0), "probabilities of wrong feedback: on a right answer, and on a wrong one", "P"
+        (0.0, 0.0), "probabilities of wrong feedback, whose sum is below 1: on a right answer, on a wrong one", "P"
     )
     bias: float = setting(1.0, "how many times more often wrong answers get feedback than right ones, > 0", "X")
     missing: str = setting("skip", "how an answer without feedback counts: skip, wrong or right", "NAME")

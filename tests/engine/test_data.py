@@ -9,6 +9,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+import exaul
 from exaul import BadInput
 from exaul.engine.logs.log import Layout, load_log, parse_log
 from exaul.engine.logs.profiles import PROFILES, load_profile
@@ -29,7 +30,7 @@ def write(path, table=TABLE):
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.jsonl.gz", "x.ndjson", "x.parquet"])
 def test_formats_hold_the_same_records(name):
-    records = load_log(write(name), Layout())
+    records = exaul.load_log(Path(write(name)))
     assert records.name == "x"
     assert records.scores.tolist() == [0.25, 1.0, 0.0, 0.5]
     assert records.errors.tolist() == [0, 1, 0, 0]

@@ -14,53 +14,53 @@ from numpy.typing import NDArray
 from exaul.engine.checks import BadInput
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
-from exaul.kernels.game import compute_cuts
+from exaul.kernels.game import Array, compute_cuts
 
 
 class AdaptivePool(NamedTuple):
     """The N records that an environment may ask, from all its sources, sorted by group."""
 
-    cuts: Any  # [N] int32
-    errors: Any  # [N] float64 in [0, 1]
-    scores: Any  # [N] float64 in [0, 1]
-    counts: Any  # [N] int32, number of equal records that a row stands for
-    group_starts: Any  # [G] int32, index of the first record of each group
-    group_sizes: Any  # [G] int32
-    group_error_rates: Any  # [G] float64, mean error of its rows, whatever their ``counts``
-    error_rate: Any  # [] mean error of all rows, whatever their ``counts``
-    by_error: Any  # [N] int32, indices of the records in increasing order of error
-    grid: Any  # [H] thresholds
-    key: tuple[Any, Any]  # two uint32 [], for draws that all trials share
+    cuts: Array  # [N] int32 in 1..H-1
+    errors: Array  # [N] float64 in [0, 1]
+    scores: Array  # [N] float64 in [0, 1]
+    counts: Array  # [N] int32, number of equal records that a row stands for
+    group_starts: Array  # [G] int32, index of the first record of each group
+    group_sizes: Array  # [G] int32, number of records of each group
+    group_error_rates: Array  # [G] float64 in [0, 1], mean error of its rows, whatever their ``counts``
+    error_rate: Array  # [] float64 in [0, 1], mean error of all rows, whatever their ``counts``
+    by_error: Array  # [N] int32, indices of the records in increasing order of error
+    grid: Array  # [H] float64, thresholds
+    key: tuple[Array, Array]  # two uint32 [], for draws that all trials share
 
 
 class Objective(NamedTuple):
     """The learner's objective in a game, and the values of the environment's tunables."""
 
-    alpha: Any  # []
-    answer_cost: Any  # [], loss of an answer per unit of error
-    abstain_cost: Any  # [], loss of an abstention
-    tunable_values: Any  # [tunables] float64, in the order of ``Adaptive.tunables``
+    alpha: Array  # [] in (0, 1), target FDR
+    answer_cost: Array  # [] in [0, 1], loss of an answer per unit of error
+    abstain_cost: Array  # [] in [0, 1], loss of an abstention
+    tunable_values: Array  # [tunables] float64, in the order of ``Adaptive.tunables``
     # [tunables] int32, the word tunables again, equal for all copies. Not batched: vmap turns a branch on a batched
     # value into a select that computes every branch.
-    choices: Any = ()
+    choices: Array = ()
 
 
 class AskedRecord(NamedTuple):
     """The record that the learner is asked, and a note that the environment passes to its own ``see``."""
 
-    cut: Any  # [] int32 in 1..H-1
-    error: Any  # [] float64 in [0, 1]
-    note: Any = ()
+    cut: Array  # [] int32 in 1..H-1
+    error: Array  # [] float64 in [0, 1]
+    note: Any = ()  # any pytree of arrays
 
 
 class Tunable(NamedTuple):
     """A parameter of an environment: a number from ``low`` to ``high``, or the index of one of ``words``."""
 
-    name: str
-    default: float
-    low: float
-    high: float
-    words: tuple[str, ...] = ()
+    name: str  # as in ``tunables`` of a sweep: NAME=VALUE
+    default: float  # a number from ``low`` to ``high``
+    low: float  # the least value
+    high: float  # the largest value
+    words: tuple[str, ...] = ()  # empty for a number
 
     def value(self, text: str) -> float:
         """Convert a text to the stored number; NaN if it is invalid."""
@@ -96,12 +96,12 @@ class Adaptive(NamedTuple):
 
     pool_count: int  # number of logs or profiles
     draws: int  # number of uniforms per round
-    init: Callable[[AdaptivePool], Any]
-    ask: Callable[[Any, AdaptivePool, Objective, Any, Any], AskedRecord]
-    see: Callable[[Any, AskedRecord, Any], Any]
-    tunables: tuple[Tunable, ...] = ()
-    sees_distribution: bool = False
-    uses_records_once: bool = False
+    init: Callable[[AdaptivePool], Any]  # ``init(pool)``
+    ask: Callable[[Any, AdaptivePool, Objective, Any, Any], AskedRecord]  # with five arguments, as above
+    see: Callable[[Any, AskedRecord, Any], Any]  # ``see(state, question, answered)``; answered is a bool []
+    tunables: tuple[Tunable, ...] = ()  # its parameters
+    sees_distribution: bool = False  # whether ``ask`` gets the learner's distribution
+    uses_records_once: bool = False  # whether a trial asks each record at most once
 
 
 def read_tunables(name: str, environment: Any, texts: Mapping[str, str]) -> NDArray[np.float64]:
@@ -186,7 +186,7 @@ def make_pool(
     )
 
 
-def draw_index(weights: Any, draw: Any) -> Any:
+def draw_index(weights: Array, draw: Array) -> Array:
     """Draw an index in 0..N-1 with probability proportional to the weights [N], from one uniform in [0, 1)."""
     import jax.numpy as jnp  # imported here: sweeps without adaptive environments import this file, too
 
@@ -195,7 +195,7 @@ def draw_index(weights: Any, draw: Any) -> Any:
     return jnp.minimum(jnp.sum(cumulative <= draw * cumulative[-1], dtype=jnp.int32), weights.size - 1)
 
 
-def draw_record(pool: AdaptivePool, group: Any, draw: Any) -> Any:
+def draw_record(pool: AdaptivePool, group: Array, draw: Array) -> Array:
     """Draw the index of a record of a group, with replacement, from one uniform in [0, 1)."""
     import jax.numpy as jnp
 

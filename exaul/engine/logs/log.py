@@ -72,14 +72,17 @@ class Layout(Configuration):
             raise BadInput(f"{', '.join(self.changed)}: given without warm_start, whose columns they name")
 
 
+LAYOUT = Layout()  # the default names
+
+
 class Records(NamedTuple):
-    """The scored answers of one log or profile."""
+    """The scored answers of one log or profile, as ``exaul.load_log`` returns them."""
 
     name: str  # file name without ending, and selection; or profile; never a path
     scores: NDArray[np.float64]  # [N] in [0, 1]
     errors: NDArray[np.float64]  # [N] in [0, 1], 1 = wrong
     dropped: int  # rows left out for an empty score or label
-    sha256: str | None  # of the file; None for a profile, and for a table in memory
+    sha256: str | None  # of the file, in hexadecimal; None for a profile, and for a table in memory
     groups: NDArray[Any] | None = None  # [N] group of each question, or None
 
     def take(self, rows: NDArray[Any] | slice) -> "Records":
@@ -143,22 +146,26 @@ class SelectedRows(NamedTuple):
         return scores[is_complete], errors[is_complete], is_complete
 
 
-def load_log(log: str, layout: Layout, group: str | None = None) -> Records:
-    """Return the records of a log; arguments and errors as in ``load_rows``."""
-    return load_rows(log, layout, group)[0]
+def load_log(log: str | PathLike[str], layout: Layout = LAYOUT, group: str | None = None) -> Records:
+    """Return the records of a log, in the order of the file: ``scores`` [N] and ``errors`` [N], among others.
+
+    Args:
+        log: ``PATH``, or ``PATH:COL=VALUE,...`` to keep only matching rows. CSV (also compressed), JSON lines
+            (.jsonl, .ndjson, .json), an array of objects (.json) or Parquet.
+        layout: names of its columns; default: ``score``, and ``error`` or ``correct``.
+        group: column with the group of each question, or None.
+
+    Raises:
+        BadInput: the log is unreadable, has no row, or a cell is invalid: a score or label is empty (unless the
+            layout has ``drop_missing``) or not in [0, 1]. The sentence names the file and row, or the column.
+    """
+    return load_rows(str(log), layout, group)[0]
 
 
 def load_rows(log: str, layout: Layout, group: str | None = None) -> tuple[Records, NDArray[np.intp]]:
     """Return the records of a log [N], and the positions of their rows in the file, from 0 [N].
 
-    Args:
-        log: ``PATH``, or ``PATH:COL=VALUE,...`` to keep only matching rows. CSV (also compressed), JSON lines
-            (.jsonl, .ndjson, .json), an array of objects (.json) or Parquet.
-        layout: names of its columns. Without a label column, ``error`` or ``correct`` is used.
-        group: column with the group of each question, or None.
-
-    Raises:
-        BadInput: the log is unreadable or a cell is invalid; the sentence names the file and row, or the column.
+    Arguments and errors are as in ``load_log``.
     """
     from exaul.engine.logs import files
 

@@ -13,7 +13,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
-from exaul.engine.logs.log import Layout, Records, describe_start, load_log
+from exaul.engine.logs.log import Layout, Records, describe_start
 from exaul.engine.results.text_table import COMMAND, format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
@@ -95,18 +95,22 @@ class Plan(RatingFlags, Layout):
         return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
 
     @cached_property
-    def log(self) -> Records | None:
-        """The log of ``warm_start``."""
-        return None if self.warm_start is None else load_log(self.warm_start, self)
+    def inspected(self) -> tuple[Records, list[str], list[str]] | None:
+        """What ``exaul inspect`` finds in the log of ``warm_start``."""
+        if self.warm_start is None:
+            return None
+        from exaul.commands.inspect import Inspect, inspect_log  # imports pandas
+
+        return inspect_log(Inspect(log=self.warm_start, alphas=(self.alpha,), **self.changed))
 
     @cached_property
     def start(self) -> float | None:
         """The share that ``aci-rank`` answers first; None without a log."""
-        if self.log is None:
+        if self.inspected is None:
             return None
         from exaul.engine.results.advice import start_from  # imports pandas
 
-        return float(start_from(self.log, np.array([self.alpha]))[0].state.share[0])
+        return float(start_from(self.inspected[0], np.array([self.alpha]))[0].state.share[0])
 
     @property
     def answered(self) -> float:
@@ -132,11 +136,12 @@ class Plan(RatingFlags, Layout):
         return (count - 1) / 1000
 
     def describe_start(self) -> str:
-        """Return a line on the start from the log, or on the start without one."""
-        if self.log is None or self.start is None:
+        """Return a text on the start from the log and on its defects, or on the start without one."""
+        if self.inspected is None or self.start is None:
             start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
             return f"{ACI_RANK} {start}"
-        return describe_start(self.log.describe_log(), ACI_RANK, self.alpha, self.start)
+        records, _, cautions = self.inspected
+        return "\n\n".join([describe_start(records.describe_log(), ACI_RANK, self.alpha, self.start), *cautions])
 
 
 def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:
@@ -185,7 +190,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
         f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower:g}." * (lower > 0),
-        "" if plan.log is None else plan.describe_start(),
+        "" if plan.inspected is None else plan.describe_start(),
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
         f"as a service (--upstream URL puts it in front of a model):\n{COMMAND}{command}",

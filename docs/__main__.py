@@ -20,6 +20,7 @@ from zensical.main import cli
 
 from exaul.commands.main import COMMAND_MODULES
 from exaul.commands.main import main as run_command
+from exaul.commands.terminal import refuse
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "pages"  # laid out like the repository, so that a link works here as on GitHub
@@ -60,7 +61,9 @@ Each flag is a link to itself. These pages show how to use the commands:
 
 
 def gallery(names: list[str]) -> None:
-    """Draw the figures of these names, or all."""
+    """Draw the figures of these names, or all. Exit with status 2 if a name is unknown."""
+    if unknown := [name for name in names if name not in GALLERY]:
+        sys.exit(refuse("docs", f"gallery: {unknown[0]} is unknown; one of {', '.join(GALLERY)}"))
     for name in names or GALLERY:
         arguments, figure = GALLERY[name]
         with TemporaryDirectory() as folder:

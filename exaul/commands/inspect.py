@@ -56,9 +56,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     if config.each or is_folder(config.log) or len(score_columns) > 1:
         _compare(config, "trace" if config.each or is_folder(config.log) else "score")
         return 0
-    records, positions = load_rows(config.log, config)
-    words = _typed_log(config, config.log, config.score, records.dropped)
-    findings = diagnose(words, diagnosis.categories(config.log, config), records, positions, config.alphas)
+    records, words, cautions = inspect_log(config)
     scores, errors = records.scores, records.errors
     thresholds = every_threshold(scores)
     coverage, risk = risk_coverage(thresholds, scores, errors)
@@ -96,8 +94,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     quality = [f"right answers score above wrong ones in {share:.0%} of pairs (50%: chance)"] if share >= 0 else []
     show(
         "\n".join([*(f"{name:<18}{value}" for name, value in numbers.items()), *quality]),
-        *(f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings),
-        f"only {len(scores)} rows: what a threshold answers of others may differ" if len(scores) < FEW_ROWS else "",
+        *cautions,
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
         _describe_least(best_shares, records),
@@ -105,6 +102,16 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
+
+
+def inspect_log(config: Inspect) -> tuple[Records, list[str], list[str]]:
+    """Return the records of a log, the log and its flags as they are typed, and texts on its defects."""
+    records, positions = load_rows(config.log, config)
+    words, count = _typed_log(config, config.log, config.score, records.dropped), len(positions)
+    findings = diagnose(words, diagnosis.categories(config.log, config), records, positions, config.alphas)
+    texts = [f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings]
+    few = f"only {count} rows: what a threshold answers of others may differ"
+    return records, words, [*texts, *[few] * (count < FEW_ROWS)]
 
 
 def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:

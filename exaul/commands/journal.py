@@ -18,10 +18,9 @@ class JournalVerify(Configuration):
     path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
 
 
-class JournalExport(Configuration):
+class JournalExport(JournalVerify):
     """The journal to export. Every field is a flag of ``exaul journal export``."""
 
-    path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
     out: str = setting("log.csv", "log to write: a new CSV file", "LOG")
 
 

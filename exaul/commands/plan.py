@@ -13,7 +13,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
-from exaul.engine.logs.log import Layout, Records, describe_start, load_log
+from exaul.engine.logs.log import Layout, describe_start
 from exaul.engine.results.text_table import COMMAND, format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
@@ -95,18 +95,23 @@ class Plan(RatingFlags, Layout):
         return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
 
     @cached_property
-    def log(self) -> Records | None:
-        """The log of ``warm_start``."""
-        return None if self.warm_start is None else load_log(self.warm_start, self)
+    def described_start(self) -> tuple[float | None, str]:
+        """The share that ``aci-rank`` answers first, None without a log; and a text on it and the log's defects."""
+        if self.warm_start is None:
+            start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
+            return None, f"{ACI_RANK} {start}"
+        from exaul.commands.inspect import Inspect, inspect_log  # imports pandas
+        from exaul.engine.results.advice import start_from
 
-    @cached_property
+        records, _, cautions = inspect_log(Inspect(log=self.warm_start, alphas=(self.alpha,), **self.changed))
+        share = float(start_from(records, np.array([self.alpha]))[0].state.share[0])
+        start = describe_start(records.describe_log(), ACI_RANK, self.alpha, share)
+        return share, "\n\n".join([start, *cautions])
+
+    @property
     def start(self) -> float | None:
         """The share that ``aci-rank`` answers first; None without a log."""
-        if self.log is None:
-            return None
-        from exaul.engine.results.advice import start_from  # imports pandas
-
-        return float(start_from(self.log, np.array([self.alpha]))[0].state.share[0])
+        return self.described_start[0]
 
     @property
     def answered(self) -> float:
@@ -130,13 +135,6 @@ class Plan(RatingFlags, Layout):
         thousandths = range(round(1000 * limit))  # the limit that is proven grows with alpha
         count = bisect_right(thousandths, limit, key=lambda x: self.proven(x / 1000, answers, probability))
         return (count - 1) / 1000
-
-    def describe_start(self) -> str:
-        """Return a line on the start from the log, or on the start without one."""
-        if self.log is None or self.start is None:
-            start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
-            return f"{ACI_RANK} {start}"
-        return describe_start(self.log.describe_log(), ACI_RANK, self.alpha, self.start)
 
 
 def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:
@@ -185,7 +183,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
         f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower:g}." * (lower > 0),
-        "" if plan.log is None else plan.describe_start(),
+        "" if plan.start is None else plan.described_start[1],
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
         f"as a service (--upstream URL puts it in front of a model):\n{COMMAND}{command}",
@@ -268,7 +266,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, {_exact(plan.answered)} answered: "
         "FDR at most alpha + abstaining + learning",
         format_table(rows, terminal_width(), MEANINGS, names=2, kept=3),
-        plan.describe_start(),
+        plan.described_start[1],
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join([f"{head} holds if", *(f"- {x}" for x in conditions(plan.case))]),
         _explain_none(rows),

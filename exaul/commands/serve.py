@@ -85,6 +85,8 @@ def main(arguments: Mapping[str, Any]) -> int:
 
             server = BoundedServer(application, announce, on_hangup=lambda: tokens and tokens.reload())
             server.run(sockets=[listener])
+    if server.started:
+        logger.warning(f"stopped: all confirmed decisions and ratings are in {config.state}")
     return 0 if server.started else STARTUP_FAILURE
 
 

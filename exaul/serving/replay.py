@@ -19,6 +19,7 @@ SUMMED_FIGURES = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
     *("wrong", "feedback_risk", "feedback_risk_bound"),
 )
+SINCE_START = "questions", "answers", "observed", "fdr_observed", "fdr_limit"  # figures of the latest start, too
 
 
 class KeyAbstainer(Abstainer):
@@ -38,13 +39,13 @@ class KeyAbstainer(Abstainer):
     def figures(self) -> dict[str, float]:
         """Return the figures of all starts together: counts, risks and their bounds add up.
 
-        If the key began anew, also questions_since_start and answers_since_start.
+        If the key began anew, also those of SINCE_START, each as NAME_since_start.
         """
         spans = [*self._earlier_figures, super().figures()]
         figures = spans[-1] | {name: sum(span[name] for span in spans) for name in SUMMED_FIGURES}
         observed = figures["observed"]
         figures["fdr_observed"] = figures["wrong"] / observed if observed else math.nan
-        since = {f"{name}_since_start": spans[-1][name] for name in ("questions", "answers") if len(spans) > 1}
+        since = {f"{name}_since_start": spans[-1][name] for name in SINCE_START if len(spans) > 1}
         return figures | {"fdr_limit": limit_of(self.config, figures)} | since
 
     def repeat(self, entry: JournalEntry) -> bool:

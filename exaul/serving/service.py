@@ -123,14 +123,15 @@ class Service(Abstainers):
     def overview(self, texts: bool = True) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
-        Besides its figures, a key has ``fdr_interval``, the ``wilson_interval`` of ``fdr_observed``. NaN stands
-        for figures that are not defined. Without ``texts``, questions and answers are None. ``OSError`` as in
-        ``decide``.
+        Besides its figures, a key has ``fdr_interval``, the ``wilson_interval`` of ``fdr_observed`` since it last
+        began. NaN stands for figures that are not defined. Without ``texts``, questions and answers are None.
+        ``OSError`` as in ``decide``.
         """
         latest = reversed(self.latest_entries(LATEST, DECIDE, SHOWN))
         keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._recent_keys)]
         for row in keys:
-            row["fdr_interval"] = wilson_interval(row["fdr_observed"], row["observed"])
+            latest_figures = (row.get(f"{name}_since_start", row[name]) for name in ("fdr_observed", "observed"))
+            row["fdr_interval"] = wilson_interval(*latest_figures)
         return {
             "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
             "fdr_limit": self.fdr_limit(),

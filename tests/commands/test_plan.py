@@ -76,8 +76,6 @@ def test_answers_that_wait_to_count_as_wrong_are_in_the_guarantee(flags, capsys)
 
 
 LATE = "- no feedback comes more than 100,000 questions late (expires)"
-
-
 REQUIRED = {  # flags: parts of the conditions
     "": "at least 50% of|default ones, and lambda is sqrt(T)|each answer is rated|before the next question",
     "--coverage 0.004": "at least 0.4% of the rounds",
@@ -212,6 +210,13 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     assert any("if 30% of the questions are answered" in line for line in lines)
     said = refusal_of(["plan", *flags.split(), "850"], capsys)
     assert "audits-per-day: 850 found; it must be from 1 to 844" in said
+
+
+def test_a_plan_repeats_what_inspect_warns_of_in_the_log(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,1\n0.8,0\n" * 20)
+    for flags in ("", " --per-day 1000 --audits-per-day 9"):
+        lines, _ = printed(f"--warm-start {tmp_path}/log.csv{flags}", capsys)
+        assert "only 40 rows: what a threshold answers of others may differ" in lines
 
 
 NONE = {"": True, "--open 100": False, "--open 100 --slack 1e-12": True}

@@ -114,7 +114,8 @@ def test_it_serves_until_a_signal_and_reads_the_tokens_again_on_another(folder):
         assert abs(datetime.now(UTC) - written) < timedelta(hours=1)
         assert status_of(new) == 200
         running.send_signal(signal.SIGINT)
-        assert "".join(running.communicate(timeout=10)) == ""  # some .5 s: nothing is waited for
+        last = "".join(running.communicate(timeout=10))  # some .5 s: nothing is waited for
+        assert re.fullmatch(r"exaul: .* \[-\] stopped: all confirmed decisions and ratings are in s\n", last)
     assert not os.path.exists("s-wal")  # the file was closed
     with Abstainers("s") as abstainers:
         assert abstainers.figures()["shadow_answers"] == 1

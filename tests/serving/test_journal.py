@@ -18,7 +18,7 @@ from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.engine.logs.log import Layout, read_log
 from exaul.serving.entries import START, JournalEntry
-from exaul.serving.replay import KeyAbstainer, replayed
+from exaul.serving.replay import SINCE_START, KeyAbstainer, replayed
 from exaul.serving.start import COLD
 from tests.processes import output_of, python, refusal_of, sql
 from tests.serving.http.apps import EASY
@@ -252,6 +252,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
             for name in ("questions", "answers", "observed", "wrong", "feedback_risk", "feedback_risk_bound"):
                 assert both[name] == pytest.approx(sum(span[name] for span in spans))
             assert both["open"] == spans[1]["open"]
+            assert all(both[f"{name}_since_start"] == spans[1][name] for name in SINCE_START)
             assert both["fdr_limit"] == abstainers.fdr_limit()
             assert both["fdr_observed"] == pytest.approx(both["wrong"] / both["observed"])
     assert verify(path) == 0

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from exaul.engine.checks import BadInput as BadInput
     from exaul.engine.functional import cuts as cuts
-    from exaul.engine.functional import environment as environment
     from exaul.engine.functional import grid as grid
-    from exaul.engine.functional import keys as keys
     from exaul.engine.functional import make as make
     from exaul.engine.functional import play as play
-    from exaul.engine.functional import play_in as play_in
     from exaul.engine.functional import regret as regret
     from exaul.engine.functional import regret_bound as regret_bound
+    from exaul.engine.functional_environments import environment as environment
+    from exaul.engine.functional_environments import keys as keys
+    from exaul.engine.functional_environments import play_in as play_in
     from exaul.engine.logs.log import load_log as load_log
     from exaul.engine.results.result import Result as Result
     from exaul.engine.run import merge as merge
@@ -37,7 +37,8 @@ __version__ = "0.3.0.dev0"
 
 _MODULES = {  # the names of each module
     "engine.checks": "BadInput",
-    "engine.functional": "cuts environment grid keys make play play_in regret regret_bound",
+    "engine.functional": "cuts grid make play regret regret_bound",
+    "engine.functional_environments": "environment keys play_in",
     "engine.logs.log": "load_log",
     "engine.results.result": "Result",
     "engine.run": "merge rerun resume run",

@@ -1,14 +1,8 @@
-"""Learners and environments as pure functions of one game, for your own JAX program.
-
-``make``, ``play`` and ``regret`` are for one game, with the ``cuts`` of scores on a ``grid``; ``environment``,
-``keys`` and ``play_in`` are for the games of a sweep's trials.
-"""
+"""Learners as pure functions of one game, for your own JAX program; with the ``cuts`` of scores on a ``grid``."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from exaul.engine import registry
-from exaul.engine.checks import INTEGER_LIMIT, BadInput, check_count, check_holds, check_known, check_not_negative
-from exaul.engine.environments import adaptive
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, AskedRecord, Objective
-from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.logs.log import Records
+from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative
 from exaul.engine.simulation.prepare_learner import rates_of_game, required
-from exaul.engine.simulation.user_code import check_adaptive, check_choose_pool
 from exaul.kernels import play as kernel
-from exaul.kernels import uniforms
 from exaul.kernels.dense import make_learner
-from exaul.kernels.game import ARMS, BLOCK, GRIDS, LOG_GRID, Array, Rates, RuleParams, compute_cuts, log_grid
+from exaul.kernels.game import ARMS, BLOCK, GRIDS, LOG_GRID, Rates, RuleParams, compute_cuts, log_grid
 from exaul.kernels.learners.learner import FEEDBACKS, Fixed, Learner, Own, Ranked, regret_at, start_of
 from exaul.kernels.play import (
     FixedParams,
@@ -34,14 +22,10 @@ from exaul.kernels.play import (
     LearnerParams,
     Params,
     RankedParams,
-    at_round,
     loss_costs,
-    play_round,
 )
-from exaul.kernels.records import Pool, StreamPlan, make_streams, read_block, with_keys
 from exaul.kernels.rows import Rows
 
-Game = tuple[jax.Array, jax.Array, jax.Array]  # answers [T] bool, cuts [T] int32 and errors [T] float64
 VMAP = "jax.vmap plays several"
 LARGEST, BELOW_1 = np.finfo(float).max, np.nextafter(1, 0)
 
@@ -117,7 +101,7 @@ def _read_log(name: str, rule: Any, grid: Any, log: tuple[Any, Any] | None) -> t
         raise BadInput(f"log: given, but {name} does not start from a log")
     log_cuts, log_errors = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
     check_holds("log", [len(x) for x in log], len(log[0]) == len(log[1]), "of two equal lengths")
-    _check_range("errors", log_errors, 0, 1)
+    check_range("errors", log_errors, 0, 1)
     return log_cuts, log_errors
 
 
@@ -157,8 +141,8 @@ def play(
             of this learner or have another number of rates than of blocks, or JAX computes in float32.
     """
     game = _check_game(learner, cuts, errors, "uniforms", uniforms)
-    _check_params(learner, params, len(game[0]))
-    _check_range("uniforms", game[2], 0, BELOW_1)
+    check_params(learner, params, len(game[0]))
+    check_range("uniforms", game[2], 0, BELOW_1)
     return kernel.play(learner, params, game[0].astype(jnp.int32), game[1].astype(jnp.float64), game[2])
 
 
@@ -182,7 +166,7 @@ def regret(
     game = _check_game(learner, cuts, errors, "answers", answers)
     kind = game[2].dtype
     check_holds("answers", str(kind), kind == jnp.bool_, "bool, as exaul.play returns them")
-    _check_range("lam (given to exaul.make, or by a horizon there)", getattr(params, "lam", ()), 0, LARGEST)
+    check_range("lam (given to exaul.make, or by a horizon there)", getattr(params, "lam", ()), 0, LARGEST)
     return kernel.regret(learner, params, *game)
 
 
@@ -195,12 +179,12 @@ def _check_game(learner: Any, cuts: Any, errors: Any, name: str, values: Any) ->
     check_holds(f"cuts, errors, {name}", shapes, is_game, f"[T] each, of one game; {VMAP}")
     kind, allowed = arrays[0].dtype, "integers, as exaul.cuts(grid, scores) returns them"
     check_holds("cuts", str(kind), jnp.issubdtype(kind, jnp.integer), allowed)
-    _check_range("cuts", arrays[0], 1, getattr(learner, "arms", math.inf) - 1)
-    _check_range("errors", arrays[1], 0, 1)
+    check_range("cuts", arrays[0], 1, getattr(learner, "arms", math.inf) - 1)
+    check_range("errors", arrays[1], 0, 1)
     return arrays
 
 
-def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True) -> None:
+def check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True) -> None:
     """Raise BadInput unless these are the numbers of a learner for one game of T rounds or more.
 
     Rates may be [K], one for each of its blocks; more only if not ``is_whole``.
@@ -212,7 +196,7 @@ def _check_params(learner: Any, params: Any, horizon: int, is_whole: bool = True
     check_holds("params", type(params).__name__, isinstance(params, kind), f"{kind.__name__}, from exaul.make")
     ranges = dict.fromkeys(("lam", "eta", "gamma") if kind is Params else (), LARGEST)
     for name, upper in ({"alpha": 1, "step": 1} | ranges).items():  # your class may read no rates, which are NaN
-        _check_range(name, getattr(params, name, ()), 0, upper)
+        check_range(name, getattr(params, name, ()), 0, upper)
     blocks, shapes = -(-horizon // BLOCK), [jnp.shape(getattr(params, name, 0.0)) for name in ("eta", "gamma")]
     are_blocks = len(shapes[0]) == 1 and (shapes[0][0] == blocks or (shapes[0][0] > blocks and not is_whole))
     are_valid = shapes[0] == shapes[1] and (shapes[0] == () or are_blocks)
@@ -226,7 +210,7 @@ def check_precision() -> None:
         raise BadInput('JAX computes in float32; add after "import jax": jax.config.update("jax_enable_x64", True)')
 
 
-def _check_range(name: str, values: Any, lower: float, upper: float) -> None:
+def check_range(name: str, values: Any, lower: float, upper: float) -> None:
     """Raise BadInput unless all values are in a range; values that JAX traces are not checked."""
     if not isinstance(values, jax.core.Tracer):
         array = np.asarray(values)
@@ -261,7 +245,7 @@ def regret_bound(
     check_holds("params, rounds", "arrays that JAX traces", are_known, "known: call this outside jit and vmap")
     counts = np.asarray(rounds)
     check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
-    _check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
+    check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
     if bounds is None:
         return np.full(counts.shape, math.nan)
@@ -290,7 +274,7 @@ def grid(name: str, arms: int, scores: ArrayLike | None = None) -> NDArray[np.fl
     if name in ("quantile", LOG_GRID) and scores is None:
         raise BadInput(f"scores: not given; the grid {name} is made of them")
     values: Any = () if scores is None else scores
-    _check_range("scores", values, 0, 1)
+    check_range("scores", values, 0, 1)
     if isinstance(values, jax.core.Tracer) and name == LOG_GRID:
         raise BadInput("scores: traced by JAX, but how many are distinct is the length of this grid")
     if isinstance(values, jax.core.Tracer) and name == "quantile":
@@ -318,223 +302,10 @@ def cuts(grid: ArrayLike, scores: ArrayLike) -> NDArray[np.int32] | jax.Array:
     if not isinstance(grid, jax.core.Tracer):
         is_grid = np.ndim(grid) == 1 and np.size(grid) >= 2 and bool((np.diff(np.asarray(grid)) >= 0).all())
         check_holds("grid", np.shape(grid), is_grid, "[H], sorted thresholds, H >= 2: exaul.cuts(grid, scores)")
-    _check_range("grid", grid, 0, 1)
-    _check_range("scores", scores, 0, 1)
+    check_range("grid", grid, 0, 1)
+    check_range("scores", scores, 0, 1)
     if isinstance(grid, jax.Array) or isinstance(scores, jax.Array):
         thresholds, values = jnp.asarray(grid), jnp.asarray(scores)
         reached = jnp.searchsorted(thresholds, values, side="right")
         return jnp.clip(jnp.where(jnp.isnan(values), 1, reached), 1, len(thresholds) - 1).astype(jnp.int32)
     return compute_cuts(np.asarray(grid, np.float64), scores)
-
-
-class GameKey(NamedTuple):
-    """The keys of a game's uniforms, two uint32 [] each; [trials] from ``keys``, to ``vmap`` over."""
-
-    learner: tuple[Array, Array]  # of decisions
-    environment: tuple[Array, Array]  # of an adaptive environment
-    records: tuple[Array, Array]  # of the order of records
-
-
-class GamePool(NamedTuple):
-    """The records that an adaptive environment asks, and its tunables."""
-
-    records: AdaptivePool  # sorted by group
-    tunables: Array  # [tunables] float64, their values; ``vmap`` may batch those that are numbers, not words
-
-
-def keys(seed: int, trials: int | Sequence[int]) -> GameKey:
-    """Return the keys of a sweep's trials.
-
-    Args:
-        seed: in 0..2**64-1, of the sweep.
-        trials: how many, from the first; or their numbers [trials], from 0.
-
-    Returns:
-        The keys, arrays [trials], to ``vmap`` over; ``jax.tree.map(lambda x: x[0], keys)`` is that of one game.
-
-    Raises:
-        BadInput: a number is out of its range.
-    """
-    check_holds("seed", seed, isinstance(seed, Integral) and 0 <= seed < 2**64, "an integer from 0 to 2**64 - 1")
-    numbers = np.asarray(trials)
-    check_holds("trials", trials, numbers.dtype.kind in "iu", "integers")
-    numbers = numbers if numbers.ndim else np.arange(numbers.item())
-    _check_range("trials", numbers if numbers.size else trials, 0 if numbers.size else 1, INTEGER_LIMIT)
-    streams = uniforms.LEARNER_STREAM, uniforms.ENVIRONMENT_STREAM, uniforms.RECORDS_STREAM
-    return GameKey(*(uniforms.trial_keys(seed, stream, numbers) for stream in streams))
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class ObliviousEnvironment:
-    """Records that do not depend on decisions."""
-
-    arms: int  # H, the number of thresholds
-    plan: StreamPlan  # which record comes in a round
-    rounds: int  # largest number of rounds of a game
-
-    def play(self, learner: GameLearner, params: LearnerParams, pool: Any, key: GameKey, horizon: int) -> Game:
-        """Play one game; see ``play_in``."""
-        arrays = jnp.asarray(pool.cuts), jnp.asarray(pool.errors)
-        streams = with_keys(self.plan, *arrays, horizon, jax.tree.map(lambda x: jnp.asarray(x)[None], key.records))
-
-        def block(records_read: Any, number: Any) -> tuple[Any, Any]:
-            cuts, errors, records_read = read_block(streams, records_read, number)
-            return records_read, (cuts[:, 0], errors[:, 0])
-
-        blocks = jnp.arange(-(-horizon // BLOCK), dtype=jnp.uint32)
-        first = kernel.first_carry(streams.no_records_read(), pool, key)
-        cuts, errors = (x.reshape(-1)[:horizon] for x in jax.lax.scan(block, first, blocks)[1])
-        return kernel.play(learner, params, cuts, errors, _uniforms(key.learner, horizon, 1)[:, 0]), cuts, errors
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class AdaptiveEnvironment:
-    """Records that may depend on earlier decisions."""
-
-    arms: int  # H, the number of thresholds
-    environment: Adaptive  # its functions of one game
-    choices: tuple[int, ...]  # from ``tunable_choices``
-    rounds: int  # largest number of rounds of a game
-
-    def _objective(self, pool: GamePool, params: Any) -> Objective:
-        return Objective(params.alpha, *loss_costs(params), pool.tunables, np.array(self.choices, np.int32))
-
-    def init(self, pool: GamePool) -> Any:
-        """Return the environment's state before round 1, a pytree of arrays."""
-        return jax.tree.map(jnp.asarray, self.environment.init(jax.tree.map(jnp.asarray, pool.records)))
-
-    def ask(
-        self, state: Any, pool: GamePool, params: LearnerParams, draws: Array, distribution: Array = None
-    ) -> AskedRecord:
-        """Return the next question, with its ``cut`` and ``error``.
-
-        ``draws`` [``environment.draws``] are uniform in [0, 1); ``distribution`` [H] is the learner's, if
-        ``environment.sees_distribution``.
-        """
-        return self.environment.ask(state, pool.records, self._objective(pool, params), draws, distribution)
-
-    def see(self, state: Any, question: AskedRecord, answer: Array) -> Any:
-        """Return the environment's state after the decision: ``answer`` [] bool, whether it was answered."""
-        return self.environment.see(state, question, answer)
-
-    def play(self, learner: GameLearner, params: LearnerParams, pool: Any, key: GameKey, horizon: int) -> Game:
-        """Play one game; see ``play_in``."""
-
-        def one_round(states: Any, x: Any) -> tuple[Any, Any]:
-            t, u, draws = x
-            current, state = at_round(learner, params, states[0], t)
-            inputs = learner, self.environment, pool.records, (state, states[1]), current
-            return play_round(*inputs, self._objective(pool, current), uniforms.Draws(u), draws, True)
-
-        draws = _uniforms(key.environment, horizon, self.environment.draws)
-        rounds = jnp.arange(horizon), _uniforms(key.learner, horizon, 1)[:, 0], draws
-        first = kernel.first_carry((learner.init(params), self.init(pool)), params, pool, rounds)
-        return jax.lax.scan(one_round, first, rounds)[1]
-
-
-def _uniforms(key: Any, horizon: int, count: int) -> Any:
-    """Return uniforms [T, count] of a game; the i-th of a round uses a counter from 256 i on."""
-    t, first = np.arange(horizon, dtype=np.uint32)[:, None], BLOCK * np.arange(count, dtype=np.uint32)
-    return uniforms.uniform(tuple(map(jnp.asarray, key)), t // BLOCK, t % BLOCK + first)
-
-
-def environment(
-    name: str | Oblivious | Adaptive,
-    scores: ArrayLike | Sequence[ArrayLike],
-    errors: ArrayLike | Sequence[ArrayLike],
-    grid: ArrayLike,
-    *,
-    horizon: int | None = None,
-    seed: int = 0,
-    tunables: Mapping[str, Any] | None = None,
-) -> tuple[ObliviousEnvironment | AdaptiveEnvironment, Pool | GamePool]:
-    """Return an environment as pure functions of one game, and the records that it asks.
-
-    Args:
-        name: of an environment, ``module:name``, or an ``Oblivious`` or ``Adaptive``.
-        scores: [N] in [0, 1]; two such arrays if the environment has two pools.
-        errors: [N] in [0, 1], 1 if wrong; two such arrays if it has two pools.
-        grid: [H] thresholds, as in ``cuts``.
-        horizon: T >= 1, which environments need that ask each record once.
-        seed: in 0..2**64-1, of draws that all games share, as in a sweep.
-        tunables: parameters of an adaptive environment, by name.
-
-    Returns:
-        The environment, a static value, and its records, both for ``play_in``; a ``GamePool`` if it is adaptive.
-
-    Raises:
-        BadInput: the environment or a tunable is unknown, a number is out of its range, the environment has another
-            number of pools, or your own environment asks for what is not a record.
-    """
-    entry = registry.resolve("environment", name)
-    check_count("horizon", horizon)
-    reference = name if isinstance(name, str) else "environment"
-    columns: Any = scores, errors
-    columns = columns if np.ndim(next(iter(columns[0]), 0)) == 1 else ([scores], [errors])
-    columns = [[np.asarray(x, float) for x in column] for column in columns]
-    count, lengths = entry.pool_count, [len(column) for column in columns]
-    allowed = f"{count} array{'s' if count > 1 else ''}, as {reference} has that many pools"
-    check_holds("scores, errors", lengths, lengths == [count, count], allowed)
-    thresholds, pools = np.asarray(grid, np.float64), list[Pool]()
-    for f, e in zip(*columns, strict=True):
-        check_holds("scores, errors", [f.shape, e.shape], f.shape == e.shape != (0,), "of one shape, and not empty")
-        _check_range("errors", e, 0, 1)
-        pools.append(Pool(np.asarray(cuts(thresholds, f)), e))
-    values = adaptive.read_tunables(reference, entry, {key: str(x) for key, x in (tunables or {}).items()})
-    if isinstance(entry, Oblivious):
-        if reference not in registry.ENVIRONMENTS:
-            check_choose_pool(reference, entry, horizon or 1)
-        streams = make_streams(entry.choose_pool, entry.shuffled, pools, horizon or 1, seed, np.zeros(1, np.int64))
-        rounds = INTEGER_LIMIT - 1 if entry.shuffled or count > 1 else len(columns[0][0])
-        return ObliviousEnvironment(len(thresholds), streams.plan, rounds), Pool(streams.cuts, streams.errors)
-    if entry.uses_records_once and horizon is None:
-        raise BadInput(f"horizon: not given; {reference} asks each record once, so it needs as many as rounds")
-    sources = [Records(reference, f, e, 0, None) for f, e in zip(*columns, strict=True)]
-    records = adaptive.make_pool(entry, values, seed, horizon, thresholds, sources)
-    choices, pool = adaptive.tunable_choices(entry, values), GamePool(records, values)
-    if reference not in registry.ENVIRONMENTS:
-        check_adaptive(reference, entry, records, Objective(0.5, 0.5, 0.5, values, choices))
-    rounds = horizon if entry.uses_records_once and horizon is not None else INTEGER_LIMIT - 1
-    return AdaptiveEnvironment(len(thresholds), entry, tuple(choices.tolist()), rounds), pool
-
-
-def play_in(
-    learner: GameLearner,
-    params: LearnerParams,
-    environment: ObliviousEnvironment | AdaptiveEnvironment,
-    pool: Pool | GamePool,
-    key: GameKey,
-    horizon: int,
-) -> Game:
-    """Play one game against an environment: the trial of a sweep with this key. ``vmap`` it.
-
-    Args:
-        learner: from ``exaul.make``, or an object with ``init``, ``decide`` and ``learn``, and ``distribution`` if
-            the environment sees it.
-        params: the learner's numbers.
-        environment, pool: from ``environment``.
-        key: of one game, from ``keys``.
-        horizon: T >= 1, the number of rounds.
-
-    Returns:
-        answers [T] bool, cuts [T] int32 and errors [T] float64, as ``regret`` takes them.
-
-    Raises:
-        BadInput: learner and environment have different numbers of thresholds, the game has more rounds than the
-            environment was made for, the key is not of one game, or JAX computes in float32.
-    """
-    check_precision()
-    check_count("horizon", horizon)
-    _check_params(learner, params, horizon)
-    check_holds("environment", type(environment).__name__, hasattr(environment, "play"), "from exaul.environment")
-    is_key = isinstance(key, GameKey) and all(jnp.shape(x) == () for x in jax.tree.leaves(key))
-    check_holds("key", type(key).__name__, is_key, f"one game's key: jax.tree.map(lambda x: x[0], keys); {VMAP}")
-    check_holds("horizon", horizon, horizon <= environment.rounds, f"at most {environment.rounds}, its horizon")
-    arms, expected = getattr(learner, "arms", environment.arms), environment.arms
-    check_holds("learner", f"{arms} thresholds", arms == expected, f"{expected}, as many as the environment has")
-    if isinstance(environment, AdaptiveEnvironment) and environment.environment.sees_distribution:
-        allowed = "one with distribution(state, params), which the environment sees"
-        check_holds("learner", type(learner).__name__, hasattr(learner, "distribution"), allowed)
-    return environment.play(learner, params, pool, key, horizon)

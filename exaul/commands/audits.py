@@ -65,7 +65,7 @@ def main(arguments: Mapping[str, Any]) -> int:
             _, rows = read_page(remaining)
     text = ", ".join(f"{outcome}: {count}" for outcome, count in sorted(counts.items()))
     judged = counts["right"] + counts["wrong"]
-    show(f"{config.judge_model} judged {judged} of {total} open audits ({text or 'none'})")
+    show(f"{config.judge_model} judged {judged} of {total} open audits{f' ({text})' * bool(text)}")
     return INCOMPLETE_STATUS if judged == 0 < counts["no clear verdict"] else 0
 
 

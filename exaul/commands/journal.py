@@ -92,7 +92,8 @@ def start(arguments: Mapping[str, Any]) -> int:
             raise BadInput("warm_start: missing; LOG or key:KEY to start from, or none to forget everything")
         source = None if config.warm_start == "none" else config.warm_start
         started = abstainers.begin(config.key, config.alpha, source, config.abandon_audits)
-    show(f"key {quote(config.key)} begins anew: {started or 'without a log'}")
+        cold = f"without a log at alpha = {abstainers.figures(config.key)['alpha']:g}"
+    show(f"key {quote(config.key)} begins anew: {started or cold}")
     return 0
 
 

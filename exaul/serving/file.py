@@ -213,7 +213,8 @@ class JournalFile:
                 began = "none" if saved is None else quote(saved)
                 way = "another takes a new file"
                 if name == "alpha" and self.all_keys(1):
-                    way += f" or, for one key, {as_typed('journal', 'start')}"
+                    flags = "--key", self.all_keys(1)[0], "--alpha", str(value), "--warm-start", "LOG"
+                    way += f" or, for one key, {as_typed('journal', 'start', str(path), *flags)}"
                     starts = self._entries(f"WHERE {IS_BY_KIND} AND kind = ? ORDER BY seq", START)
                     alphas = {entry.key: json.loads(entry.data or "")["alpha"] for entry in starts}
                     for key in [key for key, alpha in alphas.items() if alpha == value][:1]:

@@ -88,6 +88,8 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         argv[2:] = []
         assert output_of([*argv, "--token-variable", "TOKEN"], capsys).endswith("\n1 open audit\n")
         assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
+        refusal = refusal_of(["audits", str(client.service.path)], capsys)
+        assert refusal.endswith(" found; it must be http://HOST:PORT of the service that has it open\n")
 
 
 @pytest.mark.parametrize(

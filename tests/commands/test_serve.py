@@ -184,6 +184,7 @@ def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys
     (folder / "log.csv").write_text(LOG)
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
     assert "alpha: 0.2 found; s was begun with 0.1, which stays; another takes a new file or, for " in refusal
+    assert refusal.endswith(" journal start s --key '' --alpha 0.2 --warm-start LOG\n")
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--audit", "0.2"], capsys)
     assert refusal.endswith("audit: 0.2 found; s was begun with none, which stays; another takes a new file\n")
     assert main(["journal", "start", "s", "--key", "", "--alpha", "0.2", "--warm-start", "key:"]) == 0

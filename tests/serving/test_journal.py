@@ -265,7 +265,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     assert unknown == "exaul: --key: 'b' found; it must be one of the keys ['']"
     assert unused == "exaul: --score: given without warm_start, whose columns they name"
     assert forgotten.startswith("exaul: --warm-start: missing; LOG or key:KEY to start from, or none to forget")
-    assert "begins anew: without a log" in output_of(
+    assert "begins anew: without a log at alpha = 0.1\n" in output_of(
         ["journal", "start", str(path), "--key", "", "--warm-start", "none"], capsys
     )
 

@@ -15,6 +15,7 @@ from exaul.llm.endpoint import as_address, read_key
 from exaul.llm.scores import error_of
 from exaul.serving.http.errors import RequestFailed
 from exaul.serving.http.upstream import UNAUTHORIZED, BodyRefused, Upstream
+from exaul.serving.lock import is_locked
 from exaul.serving.service import Service
 
 PAGE = 100  # audits at a time, the oldest first
@@ -40,6 +41,7 @@ def open_queue(
     """
     if not where.startswith(("http://", "https://")):
         check_holds("where", where, Path(where).is_file(), "http://HOST:PORT, or a journal that exists")
+        check_holds("where", where, not is_locked(Path(where)), "http://HOST:PORT of the service that has it open")
         with closing(Service(where, retain_days=1e6)) as service:  # the service deletes old texts, not this command
             yield partial(service.audits, PAGE), service.feedback
         return

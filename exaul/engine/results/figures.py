@@ -1,6 +1,7 @@
 """Draw figures from tidy tables. Lines differ in dashes and lightness, so figures are readable in grey."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
 from re import sub
@@ -456,6 +457,11 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     for row in grid:
         row[0].set_ylabel(fill(label, 30, break_on_hyphens=False), fontsize=8)
     return figure, panels
+
+
+def at_most_wide(inches: float) -> AbstractContextManager[None]:
+    """Return a context in which new figures are at most so wide."""
+    return rc_context({"figure.figsize": (inches, inches)})
 
 
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:

@@ -270,13 +270,13 @@ def redraw(path: Path, width: float) -> None:
     Raises:
         BadInput: the folder has no finished sweep, its tables cannot be drawn, or it is in use or not writable.
     """
-    from matplotlib import rc_context
+    from exaul.engine.results.figures import at_most_wide  # imports matplotlib
 
     manifest = read_finished(path)
     tabled = {name: files.load(path / f"{name}.csv") for name in ("trials", "curves")}
     tabled |= load_tables(path, ("asked", "traces", "advice"))
     try:
-        with rc_context({"figure.figsize": (width, width)}):
+        with at_most_wide(width):
             drawn = draw(tabled, manifest["sources"][0]["segments"], manifest["configuration"])
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # an edited table
         reason = join_lines(f"{type(error).__name__}: {error}")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib import rc_context
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from matplotlib.text import Text
@@ -141,7 +140,7 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
         assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
     panels = files.Table({"lambda": [*range(7)] * 2, "alpha": [0.1] * 7 + [0.2] * 7})
     for width, columns in (6.4, 2), (3.0, 1), (20.0, 2):  # one for each alpha
-        with rc_context({"figure.figsize": (width, width)}):
+        with figures.at_most_wide(width):
             figure, _ = figures.panel_grid(panels, "y", ["alpha", "lambda"])
         assert [axes.get_title()[-1] for axes in figure.axes[:4]] == [*"0011"]
         assert figure.axes[0].get_gridspec().ncols == columns

@@ -469,7 +469,7 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     entries = dict[str, Any]()  # handles by label
     for axes, _ in panels:
         entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    columns = max(1, int(figure.get_figwidth() / (0.47 + 0.048 * max(map(len, entries), default=0))))
+    columns = max(1, int(figure.get_figwidth() / (0.52 + 0.05 * max(map(len, entries), default=0))))
     lines = max(1, -(-len(entries) // columns))
     columns = max(1, -(-len(entries) // lines))  # entries are spread evenly over the lines
     figure.set_figheight(figure.get_figheight() + 0.15 * max(0, lines - 2))

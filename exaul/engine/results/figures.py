@@ -52,7 +52,7 @@ PANELS = 18  # most panels in a figure; of more groups, some are drawn
 _PANEL_WIDTH, _SINGLE = 2.0, 3.3  # least inches of a panel in a row of several, and of one alone (that of a column)
 _NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
-TICKS = 6  # parts of an axis: two ticks at values that were measured are at least one apart
+LETTERS = 14  # of the names of ticks that fit in an inch
 _PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 REGRET = "regret (in units of the loss)"
@@ -379,16 +379,19 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
 def _at_values(axes: Axes, values: Any, are_shares: bool) -> None:
     """Put ticks at some of the values that were measured. The axis is logarithmic, but not with 0 or for shares."""
     values = np.unique(values)
+    names = np.array([f"{100 * value:.4g}%" if are_shares else text_table.rounded(value) for value in values])
     is_log = values[0] > 0 and not are_shares
     places = np.log(values) if is_log else values
+    letters = LETTERS * axes.get_window_extent().width / axes.figure.dpi  # that fit under the axis
+    widths = (np.char.str_len(names) + 2) * np.ptp(places) / letters
     chosen = list[int]()
     for n in (len(values) - 1, *range(len(values) - 1)):  # both ends first
-        if (abs(places[chosen] - places[n]) >= np.ptp(places) / TICKS).all():  # else names would overlap
+        if (abs(places[chosen] - places[n]) >= (widths[chosen] + widths[n]) / 2).all():  # else they would overlap
             chosen.append(n)
-    shown = values[np.sort(chosen)]
+    chosen.sort()
     with np.errstate(over="ignore"):  # a logarithmic axis may span all floats
         axes.set_xscale("log" if is_log else "linear")
-    axes.set_xticks(shown, [f"{100 * value:.4g}%" if are_shares else text_table.rounded(value) for value in shown])
+    axes.set_xticks(values[chosen], names[chosen])
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -441,8 +444,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
     titles = [", ".join(as_label(by[i], values[i]) for i in differ) for values, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
-        title = titles[index].removeprefix(plain(start))
-        title = sub("(?<![:,]) ", "\xa0", sub("([:,])(?! )", r"\1 ", title))  # break after these alone
+        title = sub("([:,])(?! )", r"\1 ", titles[index].removeprefix(plain(start))).replace(" = ", "\xa0=\xa0")
         axes.set_title(
             fill(title, int(13 * inches / width), break_on_hyphens=False).replace("\xa0", " "), fontsize=8
         )

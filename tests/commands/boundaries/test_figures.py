@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -117,15 +117,19 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
 
 
 def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_in_thousands():
-    """At most so many ticks; from 0 on, the axis is not logarithmic. A row of panels has the alphas in order."""
+    """None overlaps another; from 0 on, the axis is not logarithmic. A row of panels has the alphas in order."""
     rows = [{"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": lam, "fdr": 0.1} for lam in (5, 50, 30_000)]
     (axes,) = figures.against(files.Table(rows), "lambda", "fdr").axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "50", "30,000"]
     assert axes.get_xscale() == "log"
     many = [rows[0] | {"lambda": lam} for lam in range(20)]
-    (axes,) = figures.against(files.Table(many), "lambda", "fdr").axes
+    figure = figures.against(files.Table(many), "lambda", "fdr")
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
-    assert (shown[0], shown[-1], len(shown), axes.get_xscale()) == (0, 19, figures.TICKS - 1, "linear")
+    assert (shown[0], shown[-1], len(shown) > 5, axes.get_xscale()) == (0, 19, True, "linear")
+    for left, right in pairwise(text.get_window_extent() for text in axes.get_xticklabels()):
+        assert left.x1 < right.x0
     rise = dict.fromkeys(("rise_mean", "rise_q05", "rise_q95"), 9.0)
     thousands = "round $t$ (thousands)"
     for horizon, label, end in ((200, "round $t$", 200), (2400, thousands, 2.4), (5000, thousands, 5)):
@@ -293,6 +297,8 @@ def test_a_title_breaks_between_its_parts():
     values, by = {"alpha": [0.1, 0.2]}, ["source", "alpha"]
     figure, _ = figures.panel_grid(files.Table({"source": ["model of 22 characters", "b"]} | values), "y", by)
     assert figure.axes[0].get_title() == "model of 22 characters,\n$\\alpha$ = 10%"
+    figure, _ = figures.panel_grid(files.Table({"source": ["an adversary tuned against b", "b"]} | values), "y", by)
+    assert figure.axes[0].get_title() == "an adversary tuned against\nb, $\\alpha$ = 10%"
     figure, _ = figures.panel_grid(files.Table({"source": ["log:model=a$", "log:model=b"]} | values), "y", by)
     assert [axes.get_title()[:3] for axes in figure.axes] == ["a\\$", "b, "]
     assert figure.get_supxlabel() == "Each title begins with log:model="

@@ -151,11 +151,11 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
         reached = min(alpha, error_rate)  # the curve ends where all is answered
         axes.plot([1, share, share], [reached, reached, 0], color="#525252", linewidth=0.7, linestyle=":")
         height = max(reached, height + top / 20)  # labels do not overlap
-        text = f"$\\alpha$ = {100 * alpha:.4g}%: score $\\geq$ {threshold}"
-        axes.text(1.01, height, text, fontsize=7, va="center")
+        axes.text(1.01, height, f"{100 * alpha:.4g}%: {threshold}", fontsize=7, va="center")
+    axes.text(1.01, 1.03, "$\\alpha$: least score", fontsize=7, transform=axes.transAxes)
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
-    note = "A dotted line leads from $\\alpha$ to the share that is answered."
+    note = "A dotted line leads from $\\alpha$ to the share that is answered, and to the least of its scores."
     figures.add_legend(figure, panels, note if best else "No threshold reaches these values of $\\alpha$.")
     return figure
 
@@ -176,7 +176,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     axes.plot(means["score"].clip(upper=HIGHEST), means["right"], **style)
     axes.set(xlabel="score (mean of the group)", xlim=(0, 1.02), ylim=(0, 1.02))
     if means["score"].median() > 0.95 and means["score"].min() > 0:  # most groups would lie on one another
-        ticks = 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999
+        ticks = 0.5, 0.9, 0.99, 0.999, 0.9999
         axes.set(xscale="logit", xlim=(0.7 * min(means["score"].min(), 0.5), 1 - (1 - HIGHEST) / 2))
         axes.set_xticks(ticks, map(str, ticks))
         axes.set_xticks([], minor=True)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
 from re import sub
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any
 
 import numpy as np
@@ -191,7 +191,7 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -
 def in_percent(*axes: Axis) -> None:
     """Label axes of shares in percent."""
     for axis in axes:
-        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
         axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
 
 
@@ -482,9 +482,14 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
 
 def add_note(figure: Figure, note: str) -> None:
     """Add lines to the note at the bottom; the figure grows by them."""
-    noted = "\n".join(
-        fill(line, int(17 * figure.get_figwidth()), break_on_hyphens=False) for line in note.split("\n")
-    )
-    if noted:
-        figure.set_figheight(figure.get_figheight() + 0.12 * len(noted.split("\n")))
-        figure.supxlabel(f"{figure.get_supxlabel()}\n{noted}".strip(), fontsize=7, color="#444444")
+    if note:
+        lines = [line for part in note.splitlines() for line in _even_lines(part, int(17 * figure.get_figwidth()))]
+        figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
+        figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")
+
+
+def _even_lines(text: str, width: int) -> list[str]:
+    """Return a text in as few lines as fit, of about one length, so that none has a single word."""
+    count, longest = len(wrap(text, width, break_on_hyphens=False)), max(map(len, text.split()))
+    sizes = range(min(max(len(text) // count, longest), width), width + 1)
+    return next(x for x in (wrap(text, size, break_on_hyphens=False) for size in sizes) if len(x) == count)

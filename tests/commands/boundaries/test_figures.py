@@ -363,10 +363,7 @@ def test_reliability_is_of_groups_of_as_many_rows():
 def test_each_alpha_that_is_reached_is_marked_with_its_score():
     curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
     (axes,) = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5)}).axes
-    assert [x.get_text() for x in axes.texts] == [
-        "$\\alpha$ = 10%: score $\\geq$ 0.8",
-        "$\\alpha$ = 20%: score $\\geq$ 0.7",
-    ]
+    assert [x.get_text() for x in axes.texts] == ["10%: 0.8", "20%: 0.7", "$\\alpha$: least score"]
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
     assert marks == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
     assert axes.get_ylim() == (0, 0.4)  # twice the error rate, whatever the first rows

@@ -86,6 +86,12 @@ def linked_help(name: str) -> str:
     return re.sub(r"^(  (?:-\w, )?)--([a-z-]+)", rf"\1{link}", escape(help_of(name)), flags=re.MULTILINE)
 
 
+def with_breaks(cell: re.Match[str]) -> str:
+    """Let a narrow table break the long names of its first column between their parts, not within a word."""
+    breaks = str.maketrans({"/": "/<wbr>", "_": "_<wbr>"})
+    return re.sub(r"`([\w /]{16,})`", lambda x: f"<code>{x[1].translate(breaks)}</code>", cell[0])
+
+
 def notebook_page(path: Path) -> str:
     """Return an executed notebook as Markdown, with its text outputs and its images."""
     parts = []
@@ -124,7 +130,7 @@ def main(arguments: list[str]) -> None:
         page.write_text(notebook_page(notebook), encoding="utf-8")
     for page in PAGES.rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
-        page.write_text(text, encoding="utf-8")
+        page.write_text(re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE), encoding="utf-8")
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
 
 

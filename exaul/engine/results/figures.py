@@ -195,11 +195,16 @@ def in_percent(*axes: Axis) -> None:
         axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
 
 
-def _band(axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], **options: Any) -> None:
-    """Draw the mean of a curve, and the band from its 5% to its 95% quantile; beyond ``BANDS`` lines, no bands."""
+def _band(
+    axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], first: float = -np.inf, **options: Any
+) -> None:
+    """Draw the mean of a curve, and the band from its 5% to its 95% quantile, beyond the ``first`` x.
+
+    Of more than ``BANDS`` lines there are no bands.
+    """
     low, mean, high = (line[f"{curve}_{kind}"] for kind in ("q05", "mean", "q95"))
     if (high > low).any():
-        axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(x, low, high, where=x > first, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(x, mean, **style, **options)
     for band in axes.collections:
         band.set_visible(len(axes.collections) <= BANDS)
@@ -245,8 +250,9 @@ def over_time(
     horizon = curves["t"].max()  # the axis is logarithmic if T is large, or if checkpoints are, for a regret
     log = horizon >= LOG_HORIZON or (bool(dotted) and curves["t"].median() < horizon / 4)
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 2000 and not log else (1, "round $t$")
-    is_drawn = curves[f"{curve}_mean"].notna()
-    late = curves[is_drawn & (curves["t"] > horizon * 0.03)]  # the noise of the first rounds would set the scale
+    is_drawn, early = curves[f"{curve}_mean"].notna(), 0.03 * horizon
+    late = curves[is_drawn & (curves["t"] > early)]  # the noise of the first rounds would set the scale
+    first = early / unit * (are_shares and not log)  # and its bands would hide one another
     tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_q95", dotted) if column)
     top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
     lowest = late[f"{curve}_q05"].min()
@@ -264,7 +270,7 @@ def over_time(
                 continue
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
-            _band(axes, t, line, curve, style, label=as_label(lines, name), markevery=spacing)
+            _band(axes, t, line, curve, style, first, label=as_label(lines, name), markevery=spacing)
             if dotted:
                 bound = line[dotted].where(line[dotted] < line["t"])  # no R_t and no regret is above t
                 if bound.notna().any():

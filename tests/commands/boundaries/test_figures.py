@@ -142,6 +142,10 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
         vacuous = figures.over_time(curves.assign(risk_bound=2.0 * horizon), "rise", "rise", dotted="risk_bound")
         vacuous.draw_without_rendering()
         assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
+    row = rows[0] | {"fdr_q05": 0.1, "fdr_mean": 0.2, "fdr_q95": 0.3}
+    shares = files.Table([row | {"t": t} for t in range(1, 5001)])
+    (band,) = figures.over_time(shares, "fdr", "FDR").axes[0].collections
+    assert band.get_paths()[0].get_extents().x0 == pytest.approx(0.151)  # none over the first rounds
     panels = files.Table({"lambda": [*range(7)] * 2, "alpha": [0.1] * 7 + [0.2] * 7})
     for width, columns in (6.4, 2), (3.0, 1), (20.0, 2):  # one for each alpha
         with figures.at_most_wide(width):

@@ -152,8 +152,8 @@ def test_rate_an_answer(tmp_path, serve, browser):
 
     service.begin("billing", warm_start=EASY)
     assert service.decide(1.0, "billing").answer  # so that the page hears of it
-    expected = f"{service.figures('billing')['expected_share']:.1%}"  # not all: the log is short at this alpha
-    said = f"billing|1 since it began anew|100.0% (expected at the start: {expected})|not rated yet, target 5.0%|not audited"
+    share = f"100.0% (expected at the start: {service.figures('billing')['expected_share']:.1%})"
+    said = f"billing|1 since it began anew|{share}|not rated yet, target 5.0%|not audited"
     cells = "[...document.querySelectorAll('#keys tr')[1].cells].map(each => each.textContent)"
     browser.wait(f"{cells}.join('|') == {said!r}")
 

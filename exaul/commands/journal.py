@@ -1,4 +1,4 @@
-"""``exaul journal``: check a journal of Abstainers, export it as a log for sweeps, or begin a key anew."""
+"""``exaul journal``: check a journal, export it as a log for sweeps, or begin a key anew."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from exaul.engine.logs.log import Layout
 class JournalVerify(Configuration):
     """The journal to verify. Every field is a flag of ``exaul journal verify``."""
 
-    path: str = setting(MISSING, "journal of Abstainers; it may be in use", "FILE")
+    path: str = setting(MISSING, "journal: the file of --state; it may be in use", "FILE")
 
 
 class JournalExport(JournalVerify):
@@ -27,7 +27,7 @@ class JournalExport(JournalVerify):
 class JournalStart(Layout):
     """The key to begin anew. Every field is a flag of ``exaul journal start``."""
 
-    path: str = setting(MISSING, "journal of Abstainers, which nobody may be using", "FILE")
+    path: str = setting(MISSING, "journal: the file of --state, which nobody may be using", "FILE")
     key: str | None = setting(None, "the key to begin anew (required); '' is that of a service without keys", "KEY")
     warm_start: str | None = setting(
         None, "what to start from (required): a log, key:KEY (the rated answers of a key), or none", "LOG"
@@ -64,12 +64,14 @@ def export(arguments: Mapping[str, Any]) -> int:
     check_holds("out", config.out, not Path(config.out).exists(), "a new file")
     with read_journal(config.path) as journal:
         answers = journal.answers()
-    names = "key", "score", "error"
-    rows = [{name: getattr(answer, name) for name in names} for answer in answers if answer.error is not None]
+    rows = [{"key": x.key, "score": x.score, "error": x.error} for x in answers if x.error is not None]
     if not rows:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
     write_table(Path(config.out), files.Table(rows))
     print(f"{len(rows):,} answers with feedback, of {len(answers):,} decisions: {config.out}")
+    if any(answer.answered == 0 for answer in answers):  # in shadow mode none is withheld
+        print("Most withheld answers are missing, so do not start a learner from this file: --warm-start key:KEY")
+        print("starts from what a key learned.")
     return 0
 
 
@@ -84,9 +86,7 @@ def start(arguments: Mapping[str, Any]) -> int:
         keys = abstainers.all_keys()
         if config.key is None or config.key not in keys:
             fault = "missing" if config.key is None else f"{quote(config.key)} found"
-            known = (
-                f"it must be one of the keys {quote(keys)}" if keys else "the file has no decisions yet: delete it"
-            )
+            known = f"it must be one of the keys {quote(keys)}" if keys else "the file has no decisions: delete it"
             raise BadInput(f"key: {fault}; {known}")
         if config.warm_start is None:  # a flag that was forgotten must not erase what a key has learned
             raise BadInput("warm_start: missing; LOG or key:KEY to start from, or none to forget everything")

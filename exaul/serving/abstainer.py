@@ -250,8 +250,9 @@ class Abstainer:
             questions; answers, including withdrawn ones; audited (answers); withdrawn (answers, as counted by
             ``withdraw``); open (answers whose feedback is awaited); observed (answers with feedback); wrong (sum of
             their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were
-            learned); learned (rounds: answers, and abstentions by their weight); alpha; aim; feedback_risk (sum of
-            ``error - aim`` over learned answers, including expired ones that count as wrong or right);
+            learned); expected_share (answered, by the log of the start; NaN without one); learned (rounds: answers,
+            and abstentions by their weight); alpha; aim; feedback_risk (sum of ``error - aim`` over learned
+            answers, including expired ones that count as wrong or right);
             feedback_risk_bound (bound of that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is
             proved); fdr_limit (bound of the FDR of all answers that were not withdrawn, F1; with probability .95 it
             holds at all times at once; NaN without audits or answers).
@@ -271,6 +272,7 @@ class Abstainer:
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
                 "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,
+                "expected_share": self._start.numbers[0] if self._start.log and self._start.numbers else math.nan,
                 "alpha": self.config.alpha,
                 "aim": self.config.aim,
                 "feedback_risk": float(sums.learned_errors - self.config.aim * sums.settled),

@@ -136,6 +136,7 @@ class Service(Abstainers):
             "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
             "fdr_limit": self.fdr_limit(),
             "total": self.count_keys(),
+            "audits_open": self.open_audits(0)[0],
             "keys": keys,
             "latest": [
                 self._row_of(entry, self._recent_texts.get(entry.id) if texts else None) for entry in latest

@@ -221,7 +221,7 @@ def _add_reading_routes(application: FastAPI, service: Service) -> None:
 
     @application.post("/v1/audits", dependencies=[require("audit")], responses=error_responses(413, 415))
     async def judge(body: FeedbackBody) -> Accepted:
-        """Give the verdict on an answer, as ``/v1/feedback``."""
+        """Give one verdict on an answer, in the form of one item of ``/v1/feedback``."""
         return _accepted(await state.call(service.feedback, body.id, body.rating))
 
     @application.get("/v1/overview", dependencies=[require("read")])

@@ -80,6 +80,9 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
     async def models(request: Request, name: str = "") -> Response:
         """Return the models of the endpoint, or what it says of one."""
         reply, _ = await _unless_left(upstream.models(request.headers, name), request.receive)
+        match reply:
+            case {"data": [*items]} if flags.models and not name:
+                reply["data"] = [x for x in items if isinstance(x, dict) and x.get("id") in flags.models]
         return Response(json.dumps(reply), media_type="application/json")
 
     async def refuse(request: Request) -> Response:

@@ -167,7 +167,9 @@ def test_rated_answers_are_exported_to_a_new_file(state, capsys, refused):
     assert main(["journal", "export", "state", "--out", "rated.csv"]) == 0
     _, columns = files.read(Path("rated.csv"), ["key"])
     assert "a\rb" in columns["key"]
-    assert f"{len(columns['key'])} answers with feedback, of 141 decisions" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{len(columns['key'])} answers with feedback, of 141 decisions" in printed
+    assert "do not start a learner from this file" in printed
     refused(["journal", "export", "state", "--out", "rated.csv"], "rated.csv", "found; it must be a new file")
     refused(["journal", "verify", "none"], "none")
 

@@ -451,6 +451,10 @@ def test_models(stub, gate):
             assert (status, json.loads(raw)) == (200, {"id": name, "object": "model"})
         for name in ("..", "a/../../chat", "%2e%2e/x"):  # other paths of the endpoint
             assert client.ask(b"", f"/v1/models/{name}", "GET")[0] == 404
+    for models, listed in ((["stub-1", "other"], ["stub-1"]), (["other"], [])):  # those that may be asked
+        with gate(models=models) as client:
+            reply = json.loads(client.ask(b"", "/v1/models", "GET")[2])
+            assert (reply["object"], [model["id"] for model in reply["data"]]) == ("list", listed)
 
 
 def test_the_page_gets_the_conversation(town, gate):

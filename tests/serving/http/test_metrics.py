@@ -1,5 +1,6 @@
 """Metrics: what they count, that any key survives their text, that their number is bounded, and the alert rules."""
 
+import math
 import re
 from pathlib import Path
 
@@ -98,6 +99,7 @@ def test_limits_and_targets_are_those_of_the_keys(opened, monkeypatch):
             assert values["exaul_key_fdr_limit_ratio", ("key", key)] == pytest.approx(
                 service.figures(key)["fdr_limit"], nan_ok=True
             )
+            assert values["exaul_key_expected_ratio", ("key", key)] == pytest.approx(math.nan, nan_ok=True)
             assert values["exaul_key_audits", ("key", key)] == service.figures(key)["audited"]
         assert values["exaul_fdr_limit_ratio",] == service.fdr_limit() > 0
         free = values["exaul_free_bytes",]

@@ -18,6 +18,7 @@ from tests.serving.http.browser import Browser
 
 READER, RATER, AUDITOR = "reader-token-0001", "rater-token-00001", "auditor-token-001"
 HOSTILE = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
+SHARE = "100.0% (expected at the start: 100.0%)"  # after EASY
 OVERRIDE = "\u202e"  # shows what follows from right to left
 
 
@@ -151,7 +152,8 @@ def test_rate_an_answer(tmp_path, serve, browser):
 
     service.begin("billing", warm_start=EASY)
     assert service.decide(1.0, "billing").answer  # so that the page hears of it
-    said = "billing|1 since it began anew|100.0%|not rated yet, target 5.0%|not audited"
+    share = f"100.0% (expected at the start: {service.figures('billing')['expected_share']:.1%})"
+    said = f"billing|1 since it began anew|{share}|not rated yet, target 5.0%|not audited"
     cells = "[...document.querySelectorAll('#keys tr')[1].cells].map(each => each.textContent)"
     browser.wait(f"{cells}.join('|') == {said!r}")
 
@@ -182,6 +184,7 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     enter(browser, AUDITOR)
     browser.wait(f"!!({row(ids[-1])})")
     assert not browser.evaluate(f"!!({row(ids[0])})")  # one of long ago
+    browser.wait(f"document.getElementById('view').textContent == 'Open audits ({len(ids)})'")
     browser.evaluate("document.getElementById('view').click()")
     browser.wait(f"!!({row(ids[0])})")
     assert "A0." in browser.evaluate(f"{row(ids[0])}.innerText")
@@ -190,7 +193,9 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     )
     assert browser.evaluate("document.getElementById('newer').textContent").startswith("Judge the audited answers;")
     summary = "document.getElementById('summary').textContent"
-    assert "since the journal began, with 95% confidence: nothing proven yet)" in browser.evaluate(summary)
+    assert "confidence" not in browser.evaluate(summary)  # the row of the only key has the limit
+    assert browser.evaluate("document.querySelector('#keys .share').textContent") == SHARE
+    assert browser.evaluate("[...document.querySelectorAll('#decisions .score')].every(each => !each.textContent)")
     assert browser.evaluate("document.querySelector('#keys .limit').textContent") == "nothing proven yet"
     listed = "[...document.querySelectorAll('#decisions .id')].map(each => each.textContent)"
     assert browser.evaluate(listed) == ids[:LATEST]  # those that both lists have, too
@@ -205,6 +210,7 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     browser.evaluate("document.getElementById('view').click()")
     browser.wait("document.getElementById('latest-title').textContent == 'Latest decisions'")
     assert browser.evaluate(listed) == ids[: -LATEST - 1 : -1]
+    assert browser.evaluate("document.querySelector('#decisions .score').textContent") == "0.500"
 
     # audits that arrive after the other list was chosen are not shown
     browser.evaluate("""window.whole = fetch;
@@ -220,7 +226,9 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
 
     for id in ids[3:]:
         service.feedback(id, "up")
-    browser.wait(f"{summary}.includes('confidence: at most ')")
+    browser.wait("document.querySelector('#keys .limit').textContent.startsWith('at most ')")
+    service.feedback(service.decide(0.0, "other").id, "up")
+    browser.wait(f"{summary}.includes('since the journal began, with 95% confidence: at most ')")
     browser.evaluate("window.fetch = whole; document.getElementById('view').click()")
     browser.wait("document.getElementById('latest-title').textContent == 'No open audits.'")
     assert not browser.evaluate("['newer', 'list'].some(id => document.getElementById(id).checkVisibility())")

@@ -8,7 +8,7 @@ from typing import Any
 
 from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import show
-from exaul.engine.checks import BadInput, Configuration, check_holds, quote, setting
+from exaul.engine.checks import BadInput, Configuration, as_typed, check_holds, quote, setting
 from exaul.engine.logs.log import Layout
 
 
@@ -68,10 +68,12 @@ def export(arguments: Mapping[str, Any]) -> int:
     if not rows:
         raise BadInput(f"{config.path}: no answer has feedback; at least one is needed")
     write_table(Path(config.out), files.Table(rows))
-    print(f"{len(rows):,} answers with feedback, of {len(answers):,} decisions: {config.out}")
-    if any(answer.answered == 0 for answer in answers):  # in shadow mode none is withheld
-        print("Most withheld answers are missing, so do not start a learner from this file: --warm-start key:KEY")
-        print("starts from what a key learned.")
+    is_gated = any(answer.answered == 0 for answer in answers)  # in shadow mode none is withheld
+    warning = (
+        "withheld answers have no feedback, so do not start a learner from this file: it would answer too much; "
+        f"{as_typed('journal', 'start')} with --warm-start key:KEY starts from the answers of a key"
+    )
+    show(f"{len(rows):,} answers with feedback, of {len(answers):,} decisions: {config.out}", warning * is_gated)
     return 0
 
 

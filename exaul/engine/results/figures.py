@@ -489,7 +489,8 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
 def add_note(figure: Figure, note: str) -> None:
     """Add lines to the note at the bottom; the figure grows by them."""
     if note:
-        lines = [line for part in note.splitlines() for line in _even_lines(part, int(17 * figure.get_figwidth()))]
+        width = int(17 * figure.get_figwidth())
+        lines = [line for part in note.splitlines() if part.strip() for line in _even_lines(part, width)]
         figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
         figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")
 

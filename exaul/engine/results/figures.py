@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
 from re import sub
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import text_table
-from exaul.engine.results.text_table import as_label, plain, with_answered, with_rates
+from exaul.engine.results.text_table import as_label, even_lines, plain, with_answered, with_rates
 from exaul.kernels.learners.aci_rank import STEP
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
@@ -490,13 +490,6 @@ def add_note(figure: Figure, note: str) -> None:
     """Add lines to the note at the bottom; the figure grows by them."""
     if note:
         width = int(17 * figure.get_figwidth())
-        lines = [line for part in note.splitlines() if part.strip() for line in _even_lines(part, width)]
+        lines = [line for part in note.splitlines() if part.strip() for line in even_lines(part, width)]
         figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
         figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")
-
-
-def _even_lines(text: str, width: int) -> list[str]:
-    """Return a text in as few lines as fit, of about one length, so that none has a single word."""
-    count, longest = len(wrap(text, width, break_on_hyphens=False)), max(map(len, text.split()))
-    sizes = range(min(max(len(text) // count, longest), width), width + 1)
-    return next(x for x in (wrap(text, size, break_on_hyphens=False) for size in sizes) if len(x) == count)

@@ -8,6 +8,7 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,14 @@ def rounded(number: float) -> str:
 def as_range(counts: Any) -> str:
     """Return the least and the largest of some counts, or the one that there is."""
     return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
+
+
+def even_lines(text: str, width: int) -> list[str]:
+    """Return a text in as few lines as fit, of about one length, so that none has a single word."""
+    broken = partial(textwrap.wrap, text, break_on_hyphens=False)
+    count, longest = len(broken(width)), max(map(len, text.split()))
+    sizes = range(min(max(len(text) // count, longest), width), width + 1)
+    return next(lines for lines in map(broken, sizes) if len(lines) == count)
 
 
 def plain(text: str) -> str:

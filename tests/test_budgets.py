@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_360,
-    "test lines": 19_467,
+    "test lines": 19_477,
     "product tokens": 196_451,
-    "test tokens": 187_704,
+    "test tokens": 187_790,
     "engine and commands, lines": 10_235,
     "engine and commands, files": 56,
     "exaul/kernels, lines": 4_516,

@@ -160,6 +160,13 @@ def test_terms_in_docstrings_are_equations_and_pages_are_links():
     assert fields.with_links(text) == f"{linked}\n\n    s_t"
 
 
+def test_long_names_in_a_first_column_break_between_their_parts():
+    site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
+    row = "| `POST /v1/chat/completions`, `tau_k` | `exaul_key_alpha_ratio` |"
+    cell = "| <code>POST /<wbr>v1/<wbr>chat/<wbr>completions</code>, `tau_k` "
+    assert re.sub(r"^\| [^|]*", site.with_breaks, row) == f"{cell}| `exaul_key_alpha_ratio` |"
+
+
 def test_public_functions_say_what_they_take_and_return():
     """A type other than ``Any``; ``LearnerParams`` may be anything."""
     functions = [x for name in exaul.__all__ if inspect.isfunction(x := getattr(exaul, name))]

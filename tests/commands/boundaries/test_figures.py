@@ -269,8 +269,11 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     several, ringed = dots_of(labelled)
     assert ringed == several["aci-rank, step 0.025"]
     assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
-    for lines, text in product(axes.collections, axes.texts):  # no name is on the line of a learner
-        ends = axes.transData.transform(lines.get_segments()[0])
+    spread = result.trials.assign(fdr=result.trials["fdr"] + 0.1 * result.trials["trial"])
+    (wide,) = figures.answered_against_wrong(spread, best).axes
+    wide.figure.draw_without_rendering()  # places the names
+    for lines, text in product(wide.collections, wide.texts):  # no name is on the line of a learner
+        ends = wide.transData.transform(lines.get_segments()[0])
         assert not Bbox(ends).padded(1).overlaps(Text.get_window_extent(text))
     assert not labelled.texts  # of longer names there is a legend
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)

@@ -11,7 +11,7 @@ import numpy as np
 from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
-from exaul.engine.checks import BadInput, check_alpha, check_count, check_holds, check_positive, setting
+from exaul.engine.checks import BadInput, as_typed, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
 from exaul.engine.logs.log import Layout, describe_start
 from exaul.engine.results.text_table import COMMAND, format_table, round_up
@@ -149,7 +149,7 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
         rows.append(row | {"fdr": plan.proven(plan.alpha, answers, probability)})
         for share in (plan.answered,) if plan.coverage or plan.start else DRAWN_SHARES:
             case = plan.case._replace(horizon=7 * weeks * per_day, coverage=share)
-            name, fdr = f"guarantee, {_exact(share)} answered", guarantee(learner, case).fdr
+            name, fdr = f"if all are rated: {_exact(share)} answered", guarantee(learner, case).fdr
             rows.append({"weeks": weeks, "limit": name, "answers": case.answered, "audits": 0, "fdr": fdr})
     return rows
 
@@ -169,8 +169,9 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         from exaul.engine.logs.files import Table
 
         table = Table(limits)
-        note = f"A guarantee is of aci-rank, {'without a' if plan.warm_start is None else 'from the'} log, if each "
-        note += f"answer is rated at once. Audits: {audits_per_day:,} a day, if {_exact(plan.answered)} of "
+        start = "without a" if plan.warm_start is None else "from the"
+        note = f"If all are rated: what aci-rank guarantees without audits, {start} log, if each shown answer is "
+        note += f"rated correctly and at once. Audits: {audits_per_day:,} a day, if {_exact(plan.answered)} of "
         note += f"{per_day:,} questions a day are answered, {_exact(plan.alpha)} of them wrong."
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share = f"{probability:.4g}"
@@ -255,6 +256,10 @@ def main(arguments: Mapping[str, Any]) -> int:
     plan = Plan(**arguments)
     if plan.slack is not None and plan.alpha + plan.slack >= 1:
         raise BadInput(f"slack: {plan.slack} found; alpha + slack must be below 1")
+    if plan.start is not None and plan.start <= 0 and plan.coverage is None:
+        log = f"no threshold of {plan.warm_start} reaches alpha = {plan.alpha:g}, so nothing would be answered"
+        inspected = as_typed("inspect", str(plan.warm_start))
+        raise BadInput(f"alpha: {plan.alpha:g} found; {log}; {inspected} says which alpha one reaches")
     if plan.per_day is not None and plan.audits_per_day is not None:
         show_audits(plan, plan.per_day, plan.audits_per_day)
         return 0

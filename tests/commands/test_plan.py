@@ -240,7 +240,7 @@ def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):
     for weeks in (1, 2, 4, 8, 26):
         (line,) = [line for line in lines if re.match(rf"{weeks} ", line)]
         assert float(line.split()[-1][:-1]) / 100 == pytest.approx(audited.loc[weeks, "fdr"], abs=1e-4)
-    half = table[table["limit"] == "guarantee, 50% answered"].set_index("weeks").loc[3]
+    half = table[table["limit"] == "if all are rated: 50% answered"].set_index("weeks").loc[3]
     plan = Plan(alpha=0.1, horizon=21_000, coverage=0.5)
     assert half["fdr"] == guarantee(LEARNERS["aci-rank"], plan.case).fdr
     assert "out: given without per_day" in refusal_of(["plan", "--out", str(tmp_path / "x")], capsys)

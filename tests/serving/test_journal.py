@@ -388,6 +388,20 @@ def test_a_few_rated_answers_of_shadow_mode_do_not_replace_a_log(tmp_path):
             assert begins in abstainers.describe_keys(1)[0]
 
 
+def test_a_key_that_starts_from_its_answers_reaches_no_lower_than_they(tmp_path):
+    """All rated ones are right, and nothing is known of the scores below, which were withheld."""
+    scores = np.linspace(0, 1, 1000)
+    with Abstainers(tmp_path / "state", alpha=0.1, warm_start=(scores, 1.0 * (scores < 0.6))) as abstainers:
+        decisions = [abstainers.decide(score) for score in np.random.default_rng(0).random(100)]
+        for decision in decisions:
+            if decision.answer:
+                abstainers.feedback(decision.id, "up")
+        share = np.mean([decision.answer for decision in decisions])
+        assert 0.3 < share < 0.6
+        begun = re.search(r"starts by answering ([\d.]+)% at", abstainers.begin("", warm_start="key:"))
+        assert float(begun[1]) / 100 == pytest.approx(share, abs=0.02)
+
+
 def test_a_key_starts_from_the_answers_of_another(tmp_path):
     """Also from feedback on withheld ones, which moves nothing before; a cold key is said to be one."""
     path, scores = tmp_path / "state", np.linspace(0.01, 0.99, 99)

@@ -186,7 +186,8 @@ def start_of(
         alphas: [cells] target FDRs.
         log: cuts [N] in 1..H-1 and errors [N] in [0, 1] of a log, the latest last; None without one. A rule without
             ``fit`` does not use it (``docs/learners.md``, "Start from a log").
-        past_cuts: the cuts in 1..H-1 of all past answers, the latest last, if the log is a sample of them.
+        past_cuts: the cuts in 1..H-1 of all past answers, the latest last, if the log is a sample of them. Nothing
+            is known below the lowest cut of the sample, so the first share reaches no lower.
     """
     if not isinstance(rule, Ranked):
         return Start(0)
@@ -196,6 +197,9 @@ def start_of(
         cuts, errors = log
         counts = count_log(rule, cuts if past_cuts is None else past_cuts, arms)
         states = [rule.fit(cuts, errors, counts, alpha) for alpha in alphas]
+        if past_cuts is not None and past_cuts.min() < (lowest := cuts.min()):
+            known = (counts[lowest:].sum() - counts[lowest] / 2) / counts.sum()
+            states = [state._replace(share=min(state.share, known)) for state in states]
     return Start(0, type(rule.start)(*np.array(states, np.float64).T), counts)
 
 

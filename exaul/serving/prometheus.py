@@ -71,11 +71,11 @@ class ServiceMetrics:
             self._wrong.labels(label).inc(error)
 
     def set_figures(self, figures: Mapping[str, Mapping[str, float]], limit: float) -> None:
-        """Set targets, bound of the FDR and audits by key, and the bound over all keys; NaN: no bound."""
+        """Set the gauges of keys, since each last began, and the bound over all keys; NaN: no bound."""
         for name, gauge in self._figures.items():
             gauge.clear()
             for key, key_figures in figures.items():
-                gauge.labels(key).set(key_figures[name])
+                gauge.labels(key).set(key_figures.get(f"{name}_since_start", key_figures[name]))
         self._limit.set(limit)
 
     def text(self) -> bytes:

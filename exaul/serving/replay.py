@@ -19,7 +19,7 @@ SUMMED_FIGURES = (  # figures of the starts of a key that add up
     *("questions", "answers", "audited", "withdrawn", "observed", "learned", "open"),
     *("wrong", "feedback_risk", "feedback_risk_bound"),
 )
-SINCE_START = "questions", "answers", "observed", "fdr_observed", "fdr_limit"  # figures of the latest start, too
+SINCE_START = "questions", "answers", "audited", "observed", "fdr_observed", "fdr_limit"  # of the latest start, too
 
 
 class KeyAbstainer(Abstainer):

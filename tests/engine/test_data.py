@@ -48,7 +48,7 @@ def test_scores_are_read_to_the_last_bit_and_labels_in_every_spelling():
     write("x.csv", pd.DataFrame({"s": scores, "wrong": SPELLINGS * 300}))
     errors = np.tile([0, 1, 1, 0, 1, 0.25, 1], 300)
     for label, expected in (("error", errors), ("correct", 1 - errors)):
-        records = load_log("x.csv", Layout(score="s", **{label: "wrong"}))
+        records = exaul.load_log("x.csv", score="s", **{label: "wrong"})
         assert (records.scores == scores).all()
         assert (records.errors == expected).all()
     Path("x.jsonl").write_text('{"score": 0.5, "error": true}\n{"score": 1, "error": 0.5}\n')

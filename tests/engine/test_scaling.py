@@ -112,7 +112,7 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     assert (bound.get_ydata().tolist(), named.get_label()) == ([4, 16], "proven bound")
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
     assert {"2", "20"} < {x.get_text() for x in axes.get_yticklabels(minor=True)}
-    assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "symlog", (1, 33))
+    assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "log", (1, 33))
     wide = Table([row | {"horizon": T, "regret": T / 2.0, "regret_bound": T} for T in (4, 4000)])
     figure = figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
     figure.draw_without_rendering()

@@ -106,7 +106,7 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     alone = run(Sweep(**SMALL, learners=("exaul",))).summary(80, theory=True)
     assert "lambda" not in table_of(alone, "answered")
     assert list(table_of(alone, "alpha"))[:7] == ["learner", "alpha", *shown[3:], "FDR"]
-    assert "\n\nregret, R_T and bounds (lambda = 24.49)\n\n" in alone
+    assert "\n\nregret, R_T and bounds (lambda = 24.49, 20 thresholds of the grid uniform)\n\n" in alone
     assert alone.endswith("\n\nsimulated on cpu: cpu, float64: exaul on native")
     assert "regret" not in plain
     assert "with probability 0.95 per trial; -: none; > T: none below T\n" in result.summary(theory=True)

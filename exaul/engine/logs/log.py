@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,7 +146,9 @@ class SelectedRows(NamedTuple):
         return scores[is_complete], errors[is_complete], is_complete
 
 
-def load_log(log: str | PathLike[str], layout: Layout = LAYOUT, group: str | None = None) -> Records:
+def load_log(
+    log: str | PathLike[str], layout: Layout = LAYOUT, group: str | None = None, **names: str | bool
+) -> Records:
     """Return the records of a log, in the order of the file: ``scores`` [N] and ``errors`` [N], among others.
 
     Args:
@@ -154,12 +156,13 @@ def load_log(log: str | PathLike[str], layout: Layout = LAYOUT, group: str | Non
             (.jsonl, .ndjson, .json), an array of objects (.json) or Parquet.
         layout: names of its columns; default: ``score``, and ``error`` or ``correct``.
         group: column with the group of each question, or None.
+        names: fields of ``layout`` to change, such as ``score="score_exact"``.
 
     Raises:
         BadInput: the log is unreadable, has no row, or a cell is invalid: a score or label is empty (unless the
             layout has ``drop_missing``) or not in [0, 1]. The sentence names the file and row, or the column.
     """
-    return load_rows(str(log), layout, group)[0]
+    return load_rows(str(log), replace(layout, **names) if names else layout, group)[0]  # type: ignore[arg-type]
 
 
 def load_rows(log: str, layout: Layout, group: str | None = None) -> tuple[Records, NDArray[np.intp]]:

@@ -80,7 +80,7 @@ BOUNDS = {
 COUNT = "{x:,.0f}"  # how a number of rounds or errors is written
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
-BANDS = 8  # most lines of a panel that have bands; more would hide one another (chosen)
+BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
 
 
 def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str] = {}) -> dict[str, Figure]:
@@ -253,11 +253,12 @@ def over_time(
     is_drawn, early = curves[f"{curve}_mean"].notna(), 0.03 * horizon
     late = curves[is_drawn & (curves["t"] > early)]  # the noise of the first rounds would set the scale
     first = early / unit * (are_shares and not log)  # and its bands would hide one another
-    tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_q95", dotted) if column)
+    kinds = ("mean", "mean") if are_shares else ("q05", "q95")  # bands of few answers would set the scale, too
+    tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_{kinds[1]}", dotted) if column)
     top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
-    lowest = late[f"{curve}_q05"].min()
+    lowest = late[f"{curve}_{kinds[0]}"].min()
     low = max(lowest - 0.05, 0.0) if curve == "answered" else min(lowest, 0.0)
-    margin = 0.03 * (top - low) or 0.01  # a constant curve has no range
+    margin = 0.04 * (top - low) or 0.01  # a constant curve has no range
     scale, ends = dict[str, Any](value="linear"), (low - margin, top + 4 * margin)
     if dotted and (log or max(top, -low) > 10 * LINEAR):  # fewer are readable on a linear axis
         scale = {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4, "subs": [3]}  # without a bend at LINEAR
@@ -314,6 +315,7 @@ def _bound_note(axes: Axes, rows: Table, bound: str, where: str = "") -> str:
     note = f" Dotted is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
     reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
+        holds = holds.groupby(rows["learner"]).transform("all")
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
         note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""
     return f"{note}."
@@ -343,7 +345,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
     """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
 
     ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
-    Titles have the slopes in a column ``slope``, if there is one.
+    Titles have the slopes in a column ``slope``, if there is one, of at most three lines.
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
     lowest, largest = np.inf, table["alpha"].max() if column == "fdr" else 0.0
@@ -360,7 +362,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
-        if "slope" in rows:
+        if "slope" in rows and rows["learner"].nunique() <= 3:  # else the title would be longer than the panel
             slopes = rows.dropna(subset="slope").groupby("learner", sort=False)["slope"].first()
             named = fill(f"slopes: {', '.join(f'{name} {x:.2f}' for name, x in slopes.items())}", 32)
             axes.set_title(f"{axes.get_title()}\n{plain(named)}".strip(), fontsize=8)
@@ -368,14 +370,17 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
         _at_values(axes, rows[swept], swept == "alpha")
     for axes, _ in panels:
         if column == "regret":
-            axes.set_yscale("symlog", linthresh=1, subs=[2, 3, 5] if largest < 100 * max(lowest, 1) else [3])
-            axes.set_ylim(lowest / 2 if lowest > 1 else min(2 * lowest, -0.5), 2 * largest + 1)
+            subs = [2, 3, 5] if largest < 100 * max(lowest, 1) else [3]
+            scale = {"value": "log"} if lowest > 0 else {"value": "symlog", "linthresh": 1}
+            axes.set_yscale(**scale, subs=subs)
+            axes.set_ylim(lowest / 2 if lowest > 0 else min(2 * lowest, -0.5), 2 * largest + 1)
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         else:
             axes.set_ylim(max(lowest - 0.05, 0) if column == "answered" else 0, 1.04 * largest or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
     note = _lines_note(panels) + _missing_note(table, table[column].notna(), lack)
+    note += " From -1 to 1 the y axis is linear." * (panels[0][0].get_yscale() == "symlog")
     if bound:
         note += _bound_note(panels[0][0], table.dropna(subset=column), bound)
     add_legend(figure, panels, note)

@@ -233,8 +233,9 @@ def summarize_theory(
         "of at most alpha (if records shift, the mean over segments); -: unknown, or the FDR is above alpha + "
         f"{FDR_TOLERANCE:g}",
     }
-    lam = "" if trials["lambda"].nunique() > 1 else f" (lambda = {trials['lambda'].iloc[0]:.4g})"
-    return f"regret, R_T and bounds{lam}\n\n{format_table(table, width, meanings, kept=3 + (not lam))}"
+    lam = "" if trials["lambda"].nunique() > 1 else f"lambda = {trials['lambda'].iloc[0]:.4g}, "
+    grid = f"{as_range(trials['arms'])} thresholds of the grid {', '.join(trials['grid'].unique())}"
+    return f"regret, R_T and bounds ({lam}{grid})\n\n{format_table(table, width, meanings, kept=3 + (not lam))}"
 
 
 def describe_checks(trials: Table, delta: float) -> str:

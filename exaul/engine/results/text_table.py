@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import join_lines
 from exaul.engine.registry import LEARNERS
+from exaul.kernels.game import LOG_GRID
 from exaul.kernels.learners.aci_rank import STEP
 
 if TYPE_CHECKING:  # which imports pandas
@@ -53,18 +54,19 @@ def with_answered(curves: "Table") -> "Table":
 
 
 def describe_trials(trials: "Table") -> str:
-    """Return what was played, in how many trials of how many rounds, and the log from which all start.
+    """Return what was played, in how many trials of how many rounds, and the log from which learners start, if one.
 
     A column ``score``, if there is one, names the column of the log with the scores.
     """
     names, logs, horizons = (trials[column].unique() for column in ("source", "warm_start", "horizon"))
     played = names[0] if len(names) == 1 else f"{len(names)} sources"
     column = f", column {trials['score'].iloc[0]}" if "score" in trials else ""
-    start = ""
+    start, of_log = "", set(trials["grid"]) == {LOG_GRID}
     if len(logs) == 1 and trials["warm_start"].notna().all():
         share = re.fullmatch(r"([\d.e-]+) of (.+)", logs[0])  # "0.5 of LOG"
         log = f"{100 * float(share[1]):.6g}% of its rows" if share and share[2] == played else logs[0]
-        start = f", started from {log}"
+        cuts = f"{as_range(trials['arms'])} thresholds, and the start of aci-rank," if of_log else "aci-rank starts"
+        start = f"; {cuts} from {log}"
     count = trials["trial"].nunique()
     return f"{played}{column}: {count:,} trial{'s' * (count > 1)} of {as_range(horizons)} rounds{start}"
 

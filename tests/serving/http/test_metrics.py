@@ -102,6 +102,12 @@ def test_limits_and_targets_are_those_of_the_keys(opened, monkeypatch):
             assert values["exaul_key_expected_ratio", ("key", key)] == pytest.approx(math.nan, nan_ok=True)
             assert values["exaul_key_audits", ("key", key)] == service.figures(key)["audited"]
         assert values["exaul_fdr_limit_ratio",] == service.fdr_limit() > 0
+        service.begin("a", alpha=0.2, abandon_audits=True)
+        figures = service.figures("a")
+        begun = samples(client)  # it has answered nothing since
+        assert figures["audited"] > figures["audited_since_start"] == 0 == begun["exaul_key_audits", ("key", "a")]
+        assert begun["exaul_key_alpha_ratio", ("key", "a")] == 0.2
+        assert begun["exaul_key_fdr_limit_ratio", ("key", "a")] == pytest.approx(math.nan, nan_ok=True)
         free = values["exaul_free_bytes",]
         assert 0 < free == pytest.approx(service.free_bytes(), rel=0.5)
 

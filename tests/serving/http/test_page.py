@@ -18,7 +18,7 @@ from tests.serving.http.browser import Browser
 
 READER, RATER, AUDITOR = "reader-token-0001", "rater-token-00001", "auditor-token-001"
 HOSTILE = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
-SHARE = "100.0% (expected at the start: 100.0%)"  # after EASY
+SHARE = "100.0% (by the log: 100.0%)"  # after EASY
 OVERRIDE = "\u202e"  # shows what follows from right to left
 
 
@@ -152,7 +152,7 @@ def test_rate_an_answer(tmp_path, serve, browser):
 
     service.begin("billing", warm_start=EASY)
     assert service.decide(1.0, "billing").answer  # so that the page hears of it
-    share = f"100.0% (expected at the start: {service.figures('billing')['expected_share']:.1%})"
+    share = f"100.0% (by the log: {service.figures('billing')['expected_share']:.1%})"
     said = f"billing|1 since it began anew|{share}|not rated yet, target 5.0%|not audited"
     cells = "[...document.querySelectorAll('#keys tr')[1].cells].map(each => each.textContent)"
     browser.wait(f"{cells}.join('|') == {said!r}")

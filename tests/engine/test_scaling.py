@@ -116,4 +116,4 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     wide = Table([row | {"horizon": T, "regret": T / 2.0, "regret_bound": T} for T in (4, 4000)])
     figure = figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
     figure.draw_without_rendering()
-    assert [x.get_text() for x in figure.axes[0].get_yticklabels()][1:4] == ["10", "100", "1,000"]
+    assert {"10", "100", "1,000"} <= {x.get_text() for x in figure.axes[0].get_yticklabels()}

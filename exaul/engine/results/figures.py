@@ -394,10 +394,11 @@ def _at_values(axes: Axes, values: Any, are_shares: bool) -> None:
     is_log = values[0] > 0 and not are_shares
     places = np.log(values) if is_log else values
     letters = LETTERS * axes.get_window_extent().width / axes.figure.dpi  # that fit under the axis
-    widths = (np.char.str_len(names) + 2) * np.ptp(places) / letters
+    widths = (np.char.str_len(names) + 2) / letters  # parts of the axis
     chosen = list[int]()
     for n in (len(values) - 1, *range(len(values) - 1)):  # both ends first
-        if (abs(places[chosen] - places[n]) >= (widths[chosen] + widths[n]) / 2).all():  # else they would overlap
+        apart = np.minimum((widths[chosen] + widths[n]) / 2, 1)  # else they would overlap
+        if (abs(places[chosen] - places[n]) >= apart * np.ptp(places)).all():
             chosen.append(n)
     chosen.sort()
     with np.errstate(over="ignore"):  # a logarithmic axis may span all floats

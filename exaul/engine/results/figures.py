@@ -198,10 +198,7 @@ def in_percent(*axes: Axis) -> None:
 def _band(
     axes: Axes, x: Any, line: Table, curve: str, style: Mapping[str, Any], first: float = -np.inf, **options: Any
 ) -> None:
-    """Draw the mean of a curve, and the band from its 5% to its 95% quantile, beyond the ``first`` x.
-
-    Of more than ``BANDS`` lines there are no bands.
-    """
+    """Draw the mean of a curve and, of at most ``BANDS`` lines, the band from 5% to 95% beyond the ``first`` x."""
     low, mean, high = (line[f"{curve}_{kind}"] for kind in ("q05", "mean", "q95"))
     if (high > low).any():
         axes.fill_between(x, low, high, where=x > first, color=style["color"], alpha=0.15, linewidth=0)

@@ -10,11 +10,11 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_381,
+    "product lines": 26_378,
     "test lines": 19_497,
     "product tokens": 196_728,
     "test tokens": 188_027,
-    "engine and commands, lines": 10_252,
+    "engine and commands, lines": 10_249,
     "engine and commands, files": 56,
     "exaul/kernels, lines": 4_520,
     "exaul/serving, lines": 4_626,
@@ -22,7 +22,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "experiments, lines": 2_640,
     "benchmarks, lines": 763,
     "files outside docs": 286,  # of the repository, which has no data
-    "longest file": 501,
+    "longest file": 498,
     "path: files of engine and commands": 28,
     "path: files of kernels": 14,
     "path: functions": 499,

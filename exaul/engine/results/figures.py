@@ -391,7 +391,7 @@ def _at_values(axes: Axes, values: Any, are_shares: bool) -> None:
     is_log = values[0] > 0 and not are_shares
     places = np.log(values) if is_log else values
     letters = LETTERS * axes.get_window_extent().width / axes.figure.dpi  # that fit under the axis
-    widths = (np.char.str_len(names) + 2) / letters  # parts of the axis
+    widths = (np.char.str_len(names) + 1) / letters  # parts of the axis
     chosen = list[int]()
     for n in (len(values) - 1, *range(len(values) - 1)):  # both ends first
         apart = np.minimum((widths[chosen] + widths[n]) / 2, 1)  # else they would overlap

@@ -13,7 +13,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_378,
     "test lines": 19_497,
     "product tokens": 196_728,
-    "test tokens": 188_027,
+    "test tokens": 188_012,
     "engine and commands, lines": 10_249,
     "engine and commands, files": 56,
     "exaul/kernels, lines": 4_520,

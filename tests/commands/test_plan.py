@@ -219,6 +219,15 @@ def test_a_plan_repeats_what_inspect_warns_of_in_the_log(tmp_path, capsys):
         assert "only 40 rows: what a threshold answers of others may differ" in lines
 
 
+def test_an_alpha_that_no_threshold_reaches_has_no_plan_but_for_a_given_coverage(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,0\n0.8,1\n" * 500)
+    for flags in ("", " --per-day 1000 --audits-per-day 9"):
+        argv = f"--alpha 0.1 --warm-start {tmp_path}/log.csv{flags}"
+        said = refusal_of(["plan", *argv.split()], capsys)
+        assert f"alpha: 0.1 found; no threshold of {tmp_path}/log.csv reaches alpha = 0.1, so nothing" in said
+        assert printed(f"{argv} --coverage 0.3", capsys)[0]
+
+
 NONE = {"": True, "--open 100": False, "--open 100 --slack 1e-12": True}
 NONE["--alpha 0.9 --per-day 20 --audits-per-day 1"] = True
 

@@ -197,6 +197,13 @@ def test_a_table_for_a_paper():
     mine = result.trials.assign(learner="my_hedge:mine")
     assert "\nmine & " in replace(result, trials=mine).to_latex()
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
+    for grid, start in (
+        ({}, "thresholds, and the start of aci-rank, from"),
+        ({"grid": "uniform"}, "; aci-rank starts from"),
+    ):
+        fields = {name: value for name, value in SMALL.items() if name != "arms"} | grid
+        started = run(Sweep(**fields, learners=("aci-rank",), warm_start="0.5")).to_latex()
+        assert f"{start} 50% of its rows; " in started.splitlines()[0]
 
 
 # Tables within a width: which columns are left out, what is cut, and that nothing else changes.

@@ -10,11 +10,11 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 26_381,
+    "product lines": 26_378,
     "test lines": 19_513,
-    "product tokens": 196_738,
+    "product tokens": 196_728,
     "test tokens": 188_161,
-    "engine and commands, lines": 10_252,
+    "engine and commands, lines": 10_249,
     "engine and commands, files": 56,
     "exaul/kernels, lines": 4_520,
     "exaul/serving, lines": 4_626,

@@ -257,9 +257,9 @@ def main(arguments: Mapping[str, Any]) -> int:
     if plan.slack is not None and plan.alpha + plan.slack >= 1:
         raise BadInput(f"slack: {plan.slack} found; alpha + slack must be below 1")
     if plan.start is not None and plan.start <= 0 and plan.coverage is None:
-        log = f"no threshold of {plan.warm_start} reaches alpha = {plan.alpha:g}, so nothing would be answered"
-        inspected = as_typed("inspect", str(plan.warm_start))
-        raise BadInput(f"alpha: {plan.alpha:g} found; {log}; {inspected} says which alpha one reaches")
+        reason = f"no threshold of {plan.warm_start} reaches alpha = {plan.alpha:g}, so nothing would be answered"
+        command = as_typed("inspect", str(plan.warm_start))
+        raise BadInput(f"alpha: {plan.alpha:g} found; {reason}; {command} says which alpha one reaches")
     if plan.per_day is not None and plan.audits_per_day is not None:
         show_audits(plan, plan.per_day, plan.audits_per_day)
         return 0

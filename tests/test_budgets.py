@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 26_378,
-    "test lines": 19_513,
+    "test lines": 19_517,
     "product tokens": 196_728,
-    "test tokens": 188_161,
+    "test tokens": 188_220,
     "engine and commands, lines": 10_249,
     "engine and commands, files": 56,
     "exaul/kernels, lines": 4_520,

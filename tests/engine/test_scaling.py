@@ -113,6 +113,11 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
     assert {"2", "20"} < {x.get_text() for x in axes.get_yticklabels(minor=True)}
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "log", (1, 33))
+    for bounds, is_named in ((np.inf, 9), False), ((np.inf, np.inf), True):  # a bound with no point is named
+        partly = figures.against(
+            Table(rows).assign(regret_bound=bounds), "horizon", "regret", ["alpha"], "regret_bound"
+        )
+        assert ("not drawn" in " ".join(partly.get_supxlabel().split())) == is_named
     wide = Table([row | {"horizon": T, "regret": T / 2.0, "regret_bound": T} for T in (4, 4000)])
     figure = figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
     figure.draw_without_rendering()

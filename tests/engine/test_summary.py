@@ -201,8 +201,7 @@ def test_a_table_for_a_paper():
         ({}, "thresholds, and the start of aci-rank, from"),
         ({"grid": "uniform"}, "; aci-rank starts from"),
     ):
-        fields = {name: value for name, value in SMALL.items() if name != "arms"} | grid
-        started = run(Sweep(**fields, learners=("aci-rank",), warm_start="0.5")).to_latex()
+        started = run(Sweep(**SMALL | grid, learners=("aci-rank",), warm_start="0.5")).to_latex()
         assert f"{start} 50% of its rows; " in started.splitlines()[0]
 
 

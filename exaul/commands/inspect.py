@@ -61,7 +61,8 @@ def main(arguments: Mapping[str, Any]) -> int:
     thresholds = every_threshold(scores)
     coverage, risk = risk_coverage(thresholds, scores, errors)
     rows, best = list[dict[str, Any]](), dict[float, tuple[str, float]]()
-    for alpha in config.alphas:
+    alphas = _with_reached(config.alphas, records)
+    for alpha in alphas:
         row = {"alpha": alpha, "answer from\na score of": "-", "answered": "0.0%", "FDR": "-"}
         for index in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
             shortest = shortest_between(*thresholds[index - 1 : index + 1]) if index else "0 (all)"
@@ -78,7 +79,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         for figure in drawn.values():
             figures.add_note(figure, plain(f"{records.name}, column {config.score}: {len(scores):,} rows."))
         folder.write_new(config.out, {"risk-coverage": table}, drawn)
-    best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in config.alphas}
+    best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in alphas}
     hint = recommend_grid(records, best_shares)
     hint = f"for exaul sweep: {hint}" if hint else "what learners answer of it"
     numbers = {
@@ -114,9 +115,26 @@ def inspect_log(config: Inspect) -> tuple[Records, list[str], list[str]]:
     return records, words, [*texts, *[few] * (count < FEW_ROWS)]
 
 
+def _with_reached(alphas: Sequence[float], records: Records) -> list[float]:
+    """Return the alphas; if they are the default ones, and a part is answered at none, with up to three more.
+
+    These are whole percents, from the least at which a threshold answers FEASIBLE to the error rate.
+    """
+    shares = [answerable(records.scores, records.errors, alpha) for alpha in alphas]
+    if tuple(alphas) != Inspect.alphas or any(FEASIBLE <= share < 1 for share in shares):
+        return list(alphas)
+    percents = np.arange(math.ceil(100 * least_alpha(records)), math.ceil(100 * records.errors.mean()))
+    return (
+        sorted({*alphas, *(float(x) / 100 for x in percents[[0, len(percents) // 2, -1]])})
+        if len(percents)
+        else list(alphas)
+    )
+
+
 def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
-    """Return a sweep of a log, at the alphas whose share is FEASIBLE if any is; ``words`` as ``_typed_log``."""
-    feasible = [f"{alpha:g}" for alpha, share in shares.items() if share >= FEASIBLE]
+    """Return a sweep of a log, at the alphas at which a part is answered, if any; ``words`` as ``_typed_log``."""
+    feasible = [f"{alpha:g}" for alpha, share in shares.items() if FEASIBLE <= share < 1]
+    feasible = feasible or [f"{alpha:g}" for alpha, share in shares.items() if share == 1]
     is_told = "--alphas" in words or "0.05" in feasible  # which is the default of a sweep
     target = ["--alphas", *feasible] if feasible and not is_told else []
     return f"{COMMAND}{join_lines(as_typed('sweep', '--logs', *words, *target, '--warm-start', '0.5'))}"

@@ -95,6 +95,25 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     assert f":\n  exaul sweep --logs {path} --score score_msp --warm-start 0.5\n" in text
 
 
+def test_inspect_shows_alphas_at_which_a_part_is_answered(tmp_path, capsys):
+    path = tmp_path / "hard.csv"  # of 100 rows, 30 are wrong; above a score of .5, 26 of 100
+    path.write_text("score,error\n" + "0.9,1\n" * 13 + "0.9,0\n" * 37 + "0.1,1\n" * 17 + "0.1,0\n" * 33)
+    text = output_of(["inspect", str(path)], capsys)
+    table = text[text.index("alpha   a score of") :].split("\n\n")[0]
+    answered = {float(line.split()[0]): line.split()[-2] for line in table.splitlines()[1:]}
+    assert answered == {
+        0.01: "0.0%",
+        0.05: "0.0%",
+        0.1: "0.0%",
+        0.2: "0.0%",
+        0.26: "50.0%",
+        0.28: "50.0%",
+        0.29: "50.0%",
+    }
+    assert f"exaul sweep --logs {path} --alphas 0.26 0.28 0.29 --warm-start 0.5" in text
+    assert "0.26 " not in output_of(["inspect", str(path), "--alphas", "0.1", "0.2"], capsys)
+
+
 def test_profiles(capsys):
     text = output_of(["profiles"], capsys)
     assert re.search(r"^triviaqa-like +0.151 +100000 ", text, re.MULTILINE)

@@ -125,18 +125,28 @@ def test_it_is_never_advised_where_the_upper_limit_of_its_fdr_is_above_alpha():
     assert 0 < np.mean(advised) < 1
 
 
-def test_where_a_threshold_answers_little_none_is_advised_and_the_least_alpha_is_named():
+def test_where_none_is_advised_an_alpha_is_named_that_is_advised():
     log = made_up(2_000, wrong=0.9)
-    table = advice.advice_table([log], [0.001, 0.3])
-    learned, _ = rows_of(table, 0.001)
-    assert learned["answerable"] < 0.05
-    assert learned["advised"] == 0
-    least = learned["least_alpha"]
-    shares = [advice.advice_table([log], [alpha])["answerable"][0] for alpha in (least - 0.001, least)]
-    assert shares[0] < 0.05 <= shares[1]
-    best = learned["answerable"]
-    text = advice.describe(table)
-    assert f"use none. The best threshold answers {best:.1%} of all records; alpha = {least:g} is the least" in text
+    table = advice.advice_table([log], [0.001, 0.002])
+    assert not table["advised"].any()
+    assert f"use none. The best threshold answers {table['answerable'][0]:.1%} of all records" in advice.describe(
+        table
+    )
+    usable, answered = table.iloc[0][["usable_alpha", "usable_answered"]]
+    learned, _ = rows_of(advice.advice_table([log], [usable, usable - 0.01]), usable)
+    assert learned["advised"] == 1
+    assert learned["answered"] == answered
+    said = (
+        f"instead, take alpha = {usable:g} (aci-rank is advised there: expect {answered:.1%} answered), more rows"
+    )
+    assert advice.describe(table).count(said) == 1
+    assert "instead" not in advice.describe(advice.advice_table([log], [usable]))
+
+
+def test_a_score_that_says_nothing_has_no_alpha_to_take_instead():
+    log = made_up(2_000)._replace(errors=np.tile([0.0, 1.0], 1_000))
+    text = advice.describe(advice.advice_table([log], [0.1]))
+    assert "instead, take more rows or a better score; no larger alpha is advised" in text
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ of its FDR is near alpha (``is_near``): the 95% quantile over random halves or, 
 order of the log. Nothing depends on the trials of a sweep.
 """
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from exaul.engine.logs.diagnosis import find_drift, least_alpha
+from exaul.engine.logs.diagnosis import find_drift
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.registry import FROM_LOG, backend_of
@@ -92,15 +94,41 @@ def advice_table(records: Sequence[Records], alphas: Sequence[float]) -> Table:
 
 def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
     pairs = halves(source)
+    rows = _judged(source, pairs, alphas)
+    size, off = len(source.scores), "so the advice may be off by several points"
+    short = f"the log has only {size} records, {off}" if size < FEW_RECORDS else None
+    cautions = [x for x in (short, find_drift(source.scores, source.errors)) if x]
+    refused = [row["alpha"] for row in rows if row["learner"] == ACI_RANK and not row["advised"]]
+    usable = usable_alpha(source, pairs, max(refused)) if refused else {}
+    found = {"usable_alpha": usable.get("alpha", np.nan), "usable_answered": usable.get("answered", np.nan)}
+    return [row | found | {"caution": "; ".join(cautions) or np.nan} for row in rows]
+
+
+def usable_alpha(source: Records, pairs: Sequence[tuple[Records, Records]], above: float) -> Mapping[str, Any]:
+    """Return the row of the least alpha above another at which ``aci-rank`` is advised; empty if there is none.
+
+    Only whole percents below the error rate count, since from that on all may be answered. They are searched by
+    bisection, so that a smaller one may be advised if the advice is not monotone.
+    """
+    candidates = np.arange(math.floor(100 * above) + 1, math.ceil(100 * source.errors.mean())) / 100
+    judged = dict[float, dict[str, Any]]()
+
+    def is_advised(alpha: float) -> int:
+        judged[alpha] = _judged(source, pairs, np.array([alpha]))[0]
+        return int(judged[alpha]["advised"])
+
+    found = candidates[bisect_left(candidates, 1, key=is_advised) :]
+    return judged[found[0]] if len(found) else {}
+
+
+def _judged(source: Records, pairs: Sequence[tuple[Records, Records]], alphas: Floats) -> list[dict[str, Any]]:
+    """Return two rows per alpha, ``aci-rank`` first, without what concerns the source and other alphas."""
     ways = {
         ACI_RANK: [simulate_half(log, played, alphas) for log, played in pairs],
         THRESHOLD: [hold_threshold(log, played, alphas) for log, played in pairs],
     }
     start, _ = start_from(source, alphas)
     bound = risk_bound(STEP, 0, 0, alphas, start.state)
-    size, off = len(source.scores), "so the advice may be off by several points"
-    short = f"the log has only {size} records, {off}" if size < FEW_RECORDS else None
-    lowest, cautions = least_alpha(source), [x for x in (short, find_drift(source.scores, source.errors)) if x]
     rows = []
     for i, alpha in enumerate(alphas):
         best = answerable(source.scores, source.errors, alpha)
@@ -114,8 +142,7 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
             row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
             row |= {"answerable": best} | spread
             promised = bound[i] if name == ACI_RANK else np.nan
-            row |= {"fdr_most": fdr_most, "risk_bound": promised, "least_alpha": lowest, "advised": int(is_advised)}
-            rows.append(row | {"caution": "; ".join(cautions) or np.nan})
+            rows.append(row | {"fdr_most": fdr_most, "risk_bound": promised, "advised": int(is_advised)})
     return rows
 
 
@@ -149,6 +176,8 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
         where = f"on {source} " * several
         for _, row in rows[rows["learner"] == ACI_RANK].iterrows():  # of each alpha
             lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
+        if not rows["advised"].groupby(rows["alpha"]).max().all():
+            lines.append(f"{where}{_remedy(rows.iloc[0], step)}")
         lines += [f"caution: {where}{text}" for text in rows["caution"].dropna().unique()]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
@@ -186,10 +215,7 @@ def describe_halves(table: Table, width: int | None = None) -> str:
 def _sentence(row: Any, step: str) -> str:
     """Return the advice from the row of the learner."""
     if row["answerable"] < FEASIBLE:
-        return (
-            f"use none. The best threshold answers {row['answerable']:.1%} of all records; alpha = "
-            f"{row['least_alpha']:g} is the least at which it answers {FEASIBLE:.0%}"
-        )
+        return f"use none. The best threshold answers {row['answerable']:.1%} of all records"
     if row["advised"]:
         free = f"no abstention is needed: at most {100 * row['alpha']:g}% of all answers are wrong; to guard "
         reason = f"{free}against a change, " * (row["answerable"] == 1)
@@ -199,8 +225,16 @@ def _sentence(row: Any, step: str) -> str:
     high = row["fdr_most"]
     allowed = f"{100 * largest_near(row['alpha']):.4g}%"
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {allowed})"
-    advice = "take a larger alpha, more rows or a better score"
-    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing'}: {advice}"
+    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing'}"
+
+
+def _remedy(row: Any, step: str) -> str:
+    """Return what to do where a learner is not advised, from a row of the source."""
+    better = "more rows or a better score"
+    if row["usable_alpha"] > 0:
+        expected = f"{ACI_RANK}{step} is advised there: expect {row['usable_answered']:.1%} answered"
+        return f"instead, take alpha = {row['usable_alpha']:g} ({expected}), {better}"
+    return f"instead, take {better}; no larger alpha is advised at which something is withheld"
 
 
 def describe_range(row: Any, name: str) -> str:

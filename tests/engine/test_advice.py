@@ -136,17 +136,15 @@ def test_where_none_is_advised_an_alpha_is_named_that_is_advised():
     learned, _ = rows_of(advice.advice_table([log], [usable, usable - 0.01]), usable)
     assert learned["advised"] == 1
     assert learned["answered"] == answered
-    said = (
-        f"instead, take alpha = {usable:g} (aci-rank is advised there: expect {answered:.1%} answered), more rows"
-    )
+    said = f"not advised: take alpha = {usable:g} (at which it is, expect {answered:.1%} answered), more rows"
     assert advice.describe(table).count(said) == 1
-    assert "instead" not in advice.describe(advice.advice_table([log], [usable]))
+    assert "not advised" not in advice.describe(advice.advice_table([log], [usable]))
 
 
 def test_a_score_that_says_nothing_has_no_alpha_to_take_instead():
     log = made_up(2_000)._replace(errors=np.tile([0.0, 1.0], 1_000))
     text = advice.describe(advice.advice_table([log], [0.1]))
-    assert "instead, take more rows or a better score; no larger alpha is advised" in text
+    assert "not advised: take more rows or a better score; it is not advised at a larger alpha" in text
 
 
 @pytest.mark.parametrize(

@@ -230,11 +230,11 @@ def _sentence(row: Any, step: str) -> str:
 
 def _remedy(row: Any, step: str) -> str:
     """Return what to do where a learner is not advised, from a row of the source."""
-    better = "more rows or a better score"
+    where, better = f"where {ACI_RANK}{step} is not advised: take", "more rows or a better score"
     if row["usable_alpha"] > 0:
-        expected = f"{ACI_RANK}{step} is advised there: expect {row['usable_answered']:.1%} answered"
-        return f"instead, take alpha = {row['usable_alpha']:g} ({expected}), {better}"
-    return f"instead, take {better}; no larger alpha is advised at which something is withheld"
+        expected = f"at which it is, expect {row['usable_answered']:.1%} answered"
+        return f"{where} alpha = {row['usable_alpha']:g} ({expected}), {better}"
+    return f"{where} {better}; it is not advised at a larger alpha either, unless all may be answered there"
 
 
 def describe_range(row: Any, name: str) -> str:

@@ -46,11 +46,11 @@ class BoundCase(NamedTuple):
     block_lengths: NDArray[np.float64]  # [K] >= 1, rounds of each block
     arms: int  # H >= 2
     delta: float  # in (0, 1], as in ``RegretBounds``
-    s: Any  # cost of an answer per unit of error, of the shape of alpha and lambda
-    r: Any  # cost of an abstention, of the same shape
-    horizon: Any  # T >= 1, number of rounds
-    eta_sum: Any  # sum of eta over the T rounds
-    gamma_sum: Any  # sum of gamma over the T rounds
+    s: float | NDArray[np.float64]  # cost of an answer per unit of error, of the shape of alpha and lambda
+    r: float | NDArray[np.float64]  # cost of an abstention, of the same shape
+    horizon: float  # T >= 1, number of rounds
+    eta_sum: float  # sum of eta over the T rounds
+    gamma_sum: float  # sum of gamma over the T rounds
 
     def largest(self, deviation: Callable[[Any, Any], Any]) -> Any:
         """Return the maximum over the blocks of ``deviation(eta, gamma)``."""

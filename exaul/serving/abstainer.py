@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 import numpy as np
 
 from exaul.engine.checks import BadInput, check_holds, check_known, check_legible, quote
-from exaul.engine.logs.log import Layout
+from exaul.engine.logs.log import Layout, LogLike
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import (
     FORGETTING,
@@ -77,7 +77,7 @@ class Abstainer:
     def __init__(
         self,
         *,
-        warm_start: Any = None,
+        warm_start: "LogLike | None" = None,
         score: str = "score",
         error: str | None = None,
         correct: str | None = None,
@@ -88,8 +88,8 @@ class Abstainer:
 
         Args:
             warm_start: the log of scored answers to start from: a file (``PATH`` or ``PATH:COL=VALUE,...``, as in
-                ``exaul sweep --logs``), a DataFrame, or scores [N] and errors [N], each in [0, 1]. It sets the
-                thresholds, and the first share of ``aci-rank``.
+                ``exaul sweep --logs``), a DataFrame, what ``load_log`` returned, or (scores [N], errors [N]), each
+                in [0, 1]. It sets the thresholds, and the first share of ``aci-rank``.
             score: column of the scores of a file or DataFrame.
             error: column of the errors.
             correct: column where 1 is right, in place of ``error``.
@@ -197,8 +197,8 @@ class Abstainer:
             error: 1, true or "down" if the answer is wrong; 0, false or "up" if it is right; or a number between.
 
         Returns:
-            ``counted``; or, with the state unchanged, ``repeated`` (only the first counts), ``late`` (expired),
-            ``withdrawn``, ``withheld`` (not shown), ``unaudited`` or ``unknown``.
+            The ``Outcome``: ``counted``; or, with the state unchanged, ``repeated`` (only the first counts),
+            ``late`` (expired), ``withdrawn``, ``withheld`` (not shown), ``unaudited`` or ``unknown``.
 
         Raises:
             BadInput: the error is not in [0, 1], or the id is not a text; the state is unchanged.
@@ -220,9 +220,9 @@ class Abstainer:
         answers. If the answer was audited and has no feedback yet, that limit counts it as wrong for ever.
 
         Returns:
-            ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never given, or is not
-            among the REMEMBERED latest closed ones. Each call with an unknown id counts as the withdrawal of an
-            answer, so that ``fdr_limit`` holds in both cases.
+            The ``Outcome``: ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never
+            given, or is not among the REMEMBERED latest closed ones. Each call with an unknown id counts as the
+            withdrawal of an answer, so that ``fdr_limit`` holds in both cases.
 
         Raises:
             BadInput: the id is not a text; the state is unchanged.

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from exaul.engine.checks import BadInput, as_typed, check_holds, check_known, quote
-from exaul.engine.logs.log import Layout, Records, least_rows
+from exaul.engine.logs.log import Layout, LogLike, Records, least_rows
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
@@ -72,7 +72,7 @@ def _uses_file(
 
 
 class Abstainers:
-    """One Abstainer per key, in one file, for one process with any number of threads."""
+    """One Abstainer per key, in one file, for one process with any number of threads. ``with`` closes it."""
 
     __reduce_ex__ = refuse_copy
 
@@ -80,7 +80,7 @@ class Abstainers:
         self,
         path: str | Path,
         *,
-        warm_start: Any = None,
+        warm_start: "LogLike | None" = None,
         score: str = "score",
         error: str | None = None,
         correct: str | None = None,
@@ -198,7 +198,11 @@ class Abstainers:
 
     @_uses_file
     def begin(
-        self, key: str, alpha: float | None = None, warm_start: Any = None, abandon_audits: bool = False
+        self,
+        key: str,
+        alpha: float | None = None,
+        warm_start: "LogLike | None" = None,
+        abandon_audits: bool = False,
     ) -> str:
         """Begin a key anew, because its model changed, and return what it starts with, as ``Abstainer.started``.
 
@@ -278,7 +282,8 @@ class Abstainers:
     def withdraw(self, id: str) -> Outcome:
         """Record that an answer was not shown, as ``Abstainer.withdraw``. ``OSError`` as in ``decide``.
 
-        The journal knows all ids, so ``unknown`` means that an id was never given; it changes nothing.
+        The journal knows all ids, so ``unknown`` means that an id was never given; it changes nothing. ``shadow``
+        (an answer of shadow mode) changes nothing, either.
         """
         return self.record_outcome(id, None)[0]
 
@@ -323,6 +328,9 @@ class Abstainers:
 
         If answers were shown in shadow mode, also shadow_answers, shadow_audited, shadow_observed, shadow_wrong and
         shadow_fdr_limit, the bound of the share of wrong answers among all of them. They are in no other figure.
+
+        After ``begin``, also questions_since_start, answers_since_start, audited_since_start, observed_since_start,
+        fdr_observed_since_start and fdr_limit_since_start; counts, risk and its bound then add up all starts.
 
         Raises:
             BadInput: the key is unknown.
@@ -485,7 +493,7 @@ class Abstainers:
         return abstainer
 
 
-def _read_source(warm_start: Any, layout: Layout) -> Records | str | None:
+def _read_source(warm_start: "LogLike | None", layout: Layout) -> Records | str | None:
     """Return a log, ``key:NAME``, or None."""
     if isinstance(warm_start, str) and warm_start.startswith(KEY_PREFIX):
         return warm_start

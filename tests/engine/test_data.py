@@ -58,6 +58,8 @@ def test_scores_are_read_to_the_last_bit_and_labels_in_every_spelling():
 def test_missing_cells_are_left_out_and_counted_and_a_folder_is_no_log():
     with pytest.raises(BadInput, match="a folder"):
         load_log(".", Layout())
+    with pytest.raises(BadInput, match="log: DataFrame found; it must be a path"):
+        load_log(TABLE)
     Path("x.csv").write_text("score,error\n0.5,1\n,0\n0.25,\n0.75,0\n")
     with pytest.raises(BadInput, match=r"x\.csv, row 2: score is empty"):
         load_log("x.csv", Layout())

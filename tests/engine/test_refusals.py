@@ -68,12 +68,12 @@ ABSTAINERS = [
     *(({name: "x"}, f"{name}: given without warm_start") for name in ("score", "error", "correct")),
 ]
 PAST = [  # a log that an Abstainer starts from
-    (3, "warm_start: 3 found; it must be a file, a DataFrame, or scores and errors"),
+    (3, r"warm_start: 3 found; it must be a file, a DataFrame, or \(scores, errors\)"),
     (([0.5, 2.0], [0, 1]), r"warm_start: scores\[1\] is 2.0; it must be a number in \[0, 1\]"),
     (([0.5, 0.2], [0, math.nan]), r"warm_start: errors\[1\] is nan; it must be a number in \[0, 1\]"),
     (([0.5], [0, 1]), "warm_start: 1 scores and 2 errors; there must be as many, at least one"),
     (([], []), "warm_start: 0 scores and 0 errors; there must be as many, at least one"),
-    ([(0.3, 1), (0.4, 0)], "warm_start: .* found; it must be a file, a DataFrame, or scores and errors"),
+    ([(0.3, 1), (0.4, 0)], r"warm_start: .* found; it must be a file, a DataFrame, or \(scores, errors\)"),
     (pd.DataFrame([[0.5, 1, 2, 2]], columns=["score", "error", "a", "a"]), "warm_start: two columns have one name"),
     ((["a"], [0]), "warm_start: scores are"),
     (pd.DataFrame({"score": [0.5]}), "warm_start"),

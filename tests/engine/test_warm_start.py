@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exaul import Abstainer, Sweep, run
+from exaul import Abstainer, Sweep, load_log, run
 from exaul.commands.main import main
 from exaul.engine.logs.log import Records
 from exaul.engine.simulation.prepare import prepare_source
@@ -191,6 +191,7 @@ def test_an_abstainer_starts_from_a_file_a_table_or_arrays():
         for source, more in (
             (Path(path), {}),
             (path, {}),
+            (load_log(path), {}),
             (table, {"score": "confidence", "correct": "good"}),
             ((log.scores, log.errors), {}),
             ((log.scores.tolist(), log.errors.tolist()), {}),

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from exaul.engine.checks import (
     BadInput,
@@ -31,6 +31,9 @@ from exaul.engine.checks import (
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK
 from exaul.kernels.learners.aci_rank import SHARE, SHORT_LOG
+
+if TYPE_CHECKING:  # which imports pandas
+    from exaul.engine.logs.files import Table
 
 WARM_START = "warm_start"  # the name of a log that is no file, and the field in its errors
 MOST_LISTED = 50  # most values of a column in an error (chosen)
@@ -104,6 +107,10 @@ class Records(NamedTuple):
         return self.describe() | {"error_rate": float(self.errors.mean()), "content": self.digest()}
 
 
+# a file, as in ``load_log``; a DataFrame; what ``load_log`` returned; or two columns, scores [N] and errors [N]
+LogLike = Union[str, PathLike[str], "Table", Records, tuple[ArrayLike, ArrayLike]]
+
+
 class SelectedRows(NamedTuple):
     """Some columns of a log, and the rows of a selection."""
 
@@ -162,6 +169,8 @@ def load_log(
         BadInput: the log is unreadable, has no row, or a cell is invalid: a score or label is empty (unless the
             layout has ``drop_missing``) or not in [0, 1]. The sentence names the file and row, or the column.
     """
+    if not isinstance(log, str | PathLike):
+        raise BadInput(f"log: {type(log).__name__} found; it must be a path; exaul.Abstainer takes a DataFrame")
     return load_rows(str(log), replace(layout, **names) if names else layout, group)[0]  # type: ignore[arg-type]
 
 
@@ -331,12 +340,14 @@ def read_log(log: Any, layout: Layout) -> Records:
     """Return the records of a log.
 
     Args:
-        log: a file, as in ``load_rows``; a DataFrame; or scores [N] and errors [N].
+        log: as ``LogLike``.
         layout: names of the columns of a file or DataFrame.
 
     Raises:
         BadInput: the log cannot be read, or a number is not in [0, 1].
     """
+    if isinstance(log, Records):
+        return _of_arrays(log.scores, log.errors)._replace(name=log.name, dropped=log.dropped, sha256=log.sha256)
     if isinstance(log, tuple) and len(log) == 2:
         return _of_arrays(*log)
     if isinstance(log, str | PathLike):
@@ -346,7 +357,7 @@ def read_log(log: Any, layout: Layout) -> Records:
             raise BadInput(f"{WARM_START}: two columns have one name")
         cells = log.astype(object).where(log.notna(), None)
         return load_table(WARM_START, {str(name): cells[name].tolist() for name in cells}, layout)
-    raise BadInput(f"{WARM_START}: {quote(log)} found; it must be a file, a DataFrame, or scores and errors")
+    raise BadInput(f"{WARM_START}: {quote(log)} found; it must be a file, a DataFrame, or (scores, errors)")
 
 
 def _of_arrays(scores: Any, errors: Any) -> Records:

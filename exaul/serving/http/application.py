@@ -61,11 +61,13 @@ def app(
 
     Args:
         path: file of the Abstainers; only one process can open it, so run one worker.
-        tokens: file of bearer tokens, or ``env:NAME``, as ``Tokens``; None: every request may do everything.
+        tokens: file of bearer tokens, or ``env:NAME`` (``docs/operations.md``); None: any request may do all.
         on_error: what ``/v1/decide`` replies if the journal cannot be written: ``refuse`` (status 503), ``abstain``
             or ``answer``, each without an id.
-        hosts: names that the Host header may have, as ``Guard``; None: any.
-        configuration: the other arguments of ``Service`` and of ``Abstainers``.
+        hosts: names (in lower case, without a port) that the Host header may have, else status 421; None: any.
+        configuration: ``shadow`` (False), show every answer; ``texts`` (``audited``, ``none`` or ``all``), of which
+            answers texts are kept; ``retain_days`` (30.0), for how many days after the verdict; and the arguments
+            of ``Abstainers`` other than ``path``.
 
     Raises:
         BadInput: an argument is invalid, or the file is in use.

@@ -16,6 +16,7 @@ from pydantic import (
 
 from exaul.engine.checks import check_holds
 from exaul.serving.abstainer import as_error, as_score, as_text
+from exaul.serving.entries import Outcome
 
 MOST_FEEDBACK = 1000  # items of one request
 MOST_FIELDS = 16  # of an object in a request
@@ -120,4 +121,4 @@ class Accepted(BaseModel):
     """Whether the rating was learned, or the answer is withdrawn; the reason is the outcome."""
 
     accepted: bool
-    reason: str
+    reason: Outcome

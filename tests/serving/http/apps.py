@@ -273,7 +273,7 @@ class Client:
 def gateway(path, url, learner=ANSWER, tokens=None, on_error="refuse", shadow=False, port=0, **flags):
     """Run a gateway on a port; None: in this process alone, which takes a third of the time."""
     of_service = {"tokens": tokens, "on_error": on_error, "learner": learner, "shadow": shadow}
-    of_service |= {name: flags.pop(name, None) for name in ("keys", "audit")}
+    of_service |= {name: flags.pop(name, None) for name in ("keys", "audit", "warm_start")}
     flags = GatewayFlags(**{"upstream": url} | flags)
     with contextlib.ExitStack() as stack:
         application = app(path / "state.sqlite", **of_service)

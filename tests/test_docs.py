@@ -3,8 +3,10 @@
 The site has every page and every public name, and its equations are those of the sources.
 """
 
+import ast
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -134,6 +136,20 @@ def test_each_public_name_is_in_the_reference():
     names = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)
     assert sorted(names) == sorted(re.findall(r"\[`(exaul\.[\w.]+)`\]", REFERENCE.read_text()))
     assert {name[6:] for name in names if name.count(".") == 1} == {*exaul.__all__}
+
+
+def test_each_field_of_a_listed_tuple_is_described():
+    """By a comment or in the docstring; else the site leaves it out."""
+    comment_of = pytest.importorskip("docs.fields", reason="uv sync --group docs").comment_of
+    places = (name.rpartition(".") for name in re.findall(r"\[`(exaul\.[\w.]+)`\]", REFERENCE.read_text()))
+    listed = {getattr(import_module(module), name, None) for module, _, name in places}
+    for kind in (x for x in listed if hasattr(x, "_fields")):
+        source = inspect.getsource(kind)
+        nodes = [x for x in ast.walk(ast.parse(source)) if isinstance(x, ast.AnnAssign)]
+        texts = {x.target.id: comment_of(x, source.splitlines()) for x in nodes}
+        listed_above = re.findall(r"^ {4,8}([\w, ]+): ", kind.__doc__, re.MULTILINE)
+        described = {name for names in listed_above for name in names.split(", ")} | {x for x in texts if texts[x]}
+        assert described >= {*kind._fields} > set(), kind
 
 
 EQUATIONS = ["R_t <= 5 + 2 sqrt(t)", "e^{-eta M}", "a_t", "s e", "w_k ~ exp(-eta L_k)"]

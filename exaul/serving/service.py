@@ -64,6 +64,12 @@ class Service(Abstainers):
         for entry in self.latest_entries(3 * LATEST, *ANSWER_KINDS):
             self._note_use(entry.key)
         self._recent_texts = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
+        earlier = self.latest_entries(LATEST, DECIDE, SHOWN)
+        for entry in earlier if self._texts is not None else ():
+            if kept := self._texts.of(entry.id):
+                self._recent_texts[entry.id] = AnswerText(*(x[:LONGEST_SHOWN] for x in kept))
+        # the latest decision of an earlier process; a gateway, which notes its score, had all texts in memory
+        self._last_lost = earlier[-1].seq if earlier and self.noted("score") else 0
 
     def decide(
         self,
@@ -124,10 +130,14 @@ class Service(Abstainers):
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
         Besides its figures, a key has ``fdr_interval``, the ``wilson_interval`` of ``fdr_observed`` since it last
-        began. NaN stands for figures that are not defined. Without ``texts``, questions and answers are None.
-        ``OSError`` as in ``decide``.
+        began. NaN stands for figures that are not defined. Without ``texts``, questions and answers are None. A
+        decision whose text a gateway had in memory before this start has ``text_lost``. ``OSError`` as in ``decide``.
         """
-        latest = reversed(self.latest_entries(LATEST, DECIDE, SHOWN))
+        latest = list[dict[str, Any]]()
+        for entry in reversed(self.latest_entries(LATEST, DECIDE, SHOWN)):
+            kept = self._recent_texts.get(entry.id) if texts else None
+            is_lost = texts and kept is None and entry.seq <= self._last_lost
+            latest.append(self._row_of(entry, kept) | {"text_lost": is_lost})
         keys: list[dict[str, Any]] = [{"key": key, **self.figures(key)} for key in reversed(self._recent_keys)]
         for row in keys:
             latest_figures = (row.get(f"{name}_since_start", row[name]) for name in ("fdr_observed", "observed"))
@@ -138,9 +148,7 @@ class Service(Abstainers):
             "total": self.count_keys(),
             "audits_open": self.open_audits(0)[0],
             "keys": keys,
-            "latest": [
-                self._row_of(entry, self._recent_texts.get(entry.id) if texts else None) for entry in latest
-            ],
+            "latest": latest,
         }
 
     def free_bytes(self) -> int:

@@ -42,6 +42,28 @@ def test_the_overview_is_the_same_after_a_restart(service):
     assert {row["error"] for row in after["latest"]} == {None, 0.0, 1.0}
 
 
+def test_a_text_that_a_gateway_had_in_memory_is_lost_by_a_restart_and_that_of_an_audit_is_not(tmp_path):
+    """Without a gateway, no text was there to be lost; and who may not read texts misses none."""
+
+    def shown(texts=True):
+        return {x["id"]: (x["text"], x["text_lost"]) for x in service.overview(texts)["latest"]}
+
+    path = tmp_path / "state"
+    for is_gateway in (False, True):
+        with contextlib.closing(Service(path, alpha=0.1, texts="all")) as service:
+            service.decide(0.9, id=f"kept {is_gateway}", question="?", text="long " * 1000)
+        with contextlib.closing(Service(path, texts="none")) as service:
+            service.decide(0.9, id=f"lost {is_gateway}", question="?", text="a")
+            assert shown()[f"lost {is_gateway}"] == ("a", False)
+            service.note("score", "logprob")
+        with contextlib.closing(Service(path)) as service:
+            service.decide(0.9, id=f"no text {is_gateway}")
+            assert service.overview()["latest"][0]["text_lost"] is False
+            assert shown()[f"lost {is_gateway}"] == (None, True)
+            assert shown()[f"kept {is_gateway}"] == ("long " * 800, False)
+            assert set(shown(texts=False).values()) == {(None, False)}
+
+
 def test_reading_does_not_change_which_keys_were_used_last(service, monkeypatch):
     def used(service=service):
         return [row["key"] for row in service.overview()["keys"]]

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from exaul.kernels.metrics import wilson_interval
 from exaul.serving.http.application import app, read_page
-from exaul.serving.service import LATEST
+from exaul.serving.service import LATEST, Service
 from tests.serving.http.apps import CONFIGURATION, EASY, answered, serving
 from tests.serving.http.browser import Browser
 
@@ -159,6 +159,29 @@ def test_rate_an_answer(tmp_path, serve, browser):
 
 
 @pytest.mark.slow
+def test_what_a_gateway_cannot_show_after_a_restart_is_not_rated_in_the_blind(tmp_path, serve, browser):
+    """What the open page still shows can be rated; ``test_rate_an_answer`` rates without any texts."""
+    service = Service(tmp_path / "s.sqlite", alpha=0.1, warm_start=EASY)
+    service.note("score", "logprob")  # as a gateway
+    lost, listed = (service.decide(0.9, id=id, question="Which?", text="This.").id for id in ("lost", "listed"))
+    service.close()
+    application = app(tmp_path / "s.sqlite")
+    url, invitation = serve(application), "document.getElementById('newer').textContent"
+    browser.open(url)
+    browser.wait(f"!!({row(lost)})")
+    said = "no rating: the text was in memory only, and the service has restarted since"
+    assert said in browser.evaluate(f"{row(listed)}.innerText")
+    assert not browser.evaluate("document.querySelector('#decisions button')")
+    assert browser.evaluate(invitation) == ""
+    new = shown_answer(application.state.service, "", question="When?", text="In May.")
+    browser.wait(f"{invitation} == 'Rate the answers that were shown.'")
+    assert browser.evaluate("document.querySelectorAll('#decisions button').length") == 2
+    restarted = "row => updateDecision(row, { ...latest.find(each => each.id == ID), text_lost: true })"
+    browser.evaluate(f"({restarted.replace('ID', repr(new))})({row(new)})")
+    assert browser.evaluate("document.querySelectorAll('#decisions button').length") == 2
+
+
+@pytest.mark.slow
 def test_ratings_on_target_are_not_red_where_feedback_is_imperfect(tmp_path, serve, browser):
     application = app(tmp_path / "s.sqlite", alpha=0.1, flips=(0.1, 0.1), warm_start=EASY)
     service = application.state.service
@@ -299,7 +322,7 @@ def test_updates_leave_the_reader_alone(tmp_path, serve, browser):
     assert browser.evaluate("window.before === document.querySelector('#decisions tr')")
     browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
     browser.wait(f"!!({row(id)})")
-    assert browser.evaluate("document.getElementById('newer').textContent").startswith("Rate")
+    assert "wait" not in browser.evaluate("document.getElementById('newer').textContent")
 
     # focus and scroll position stay, and the nodes do
     browser.evaluate("document.querySelector('#legend summary').focus()")

@@ -20,7 +20,7 @@ FLAG_GROUPS = {  # of flags in a help text, by title
     "imperfect feedback": "feedback_rate bias flips missing reserve uncorrected delay expires open",
     "audits": "audit abandon_audits per_day audits_per_day token_variable",
     "the model that is asked": "endpoint model key_variable samples temperature max_tokens extra prompt",
-    "who judges": "judge judge_endpoint judge_model judge_key_variable",
+    "who judges": "right wrong judge judge_endpoint judge_model judge_key_variable",
     "limits of the calls": "limit concurrent per_minute retries timeout price budget",
     "results": "out resume theory checkpoints replay no_texts width",
     "how it runs": "seed precision backend save_every batches dry_run progress trust shard ray dask",

@@ -16,7 +16,7 @@ COMMAND_MODULES = {  # the module of this package that has each command, importe
     "sweep": ("sweep", "run learners on a log or a profile, and print a summary; --out writes tables and figures"),
     "plan": ("plan", "print the guarantee of each learner, and how many questions a stronger one needs"),
     "serve": ("serve", "decide and learn over HTTP: an API, a page, metrics, a gateway in front of a model"),
-    "audits": ("audits", "show the audited answers without a verdict, or let a model judge them"),
+    "audits": ("audits", "show the audited answers without a verdict, and judge them by hand or by a model"),
     "journal start": ("journal", "begin a key anew, from a log or because its model has changed"),
     "journal verify": ("journal", "repeat all decisions of a journal, and compare them"),
     "journal export": ("journal", "write the answers of a journal that have feedback as a log"),

@@ -65,8 +65,8 @@ class Service(Abstainers):
             self._note_use(entry.key)
         self._recent_texts = OrderedDict[str, AnswerText]()  # of the latest decisions, by id
         earlier = self.latest_entries(LATEST, DECIDE, SHOWN)
-        for entry in earlier if self._texts is not None else ():
-            if kept := self._texts.of(entry.id):
+        for entry in earlier:
+            if kept := self._texts and self._texts.of(entry.id):
                 self._recent_texts[entry.id] = AnswerText(*(x[:LONGEST_SHOWN] for x in kept))
         # the latest decision of an earlier process; a gateway, which notes its score, had all texts in memory
         self._last_lost = earlier[-1].seq if earlier and self.noted("score") else 0
@@ -131,7 +131,8 @@ class Service(Abstainers):
 
         Besides its figures, a key has ``fdr_interval``, the ``wilson_interval`` of ``fdr_observed`` since it last
         began. NaN stands for figures that are not defined. Without ``texts``, questions and answers are None. A
-        decision whose text a gateway had in memory before this start has ``text_lost``. ``OSError`` as in ``decide``.
+        decision has ``text_lost`` if a gateway had its text in memory before this start. ``OSError`` as in
+        ``decide``.
         """
         latest = list[dict[str, Any]]()
         for entry in reversed(self.latest_entries(LATEST, DECIDE, SHOWN)):

@@ -1,4 +1,4 @@
-"""``exaul audits``: of a running service and of a file, printed and judged by a model."""
+"""``exaul audits``: of a running service and of a file, printed, and judged by hand and by a model."""
 
 import time
 from contextlib import closing
@@ -43,9 +43,28 @@ def test_open_audits_are_printed_and_old_texts_left_to_the_service(journal, caps
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 31 * DAY)
     text = output_of(["audits", str(journal)], capsys)
-    parts = f"answer: {RIGHT}", "question: Which town?", "key 'other', score 0.9\nno text is kept", "4 open audits"
+    parts = (
+        f"answer: {RIGHT}",
+        "question: Which town?",
+        "key 'other', score 0.9\nno text is kept",
+        "4 open audits\nJudge",
+    )
     assert [part for part in parts if part not in text] == []
     assert b"of old" in journal.with_name("state.texts").read_bytes()
+
+
+def test_verdicts_are_given_by_hand_and_none_if_an_id_is_not_open(journal, capsys, monkeypatch):
+    monkeypatch.setattr("exaul.serving.http.audits.PAGE", 1)
+    with closing(Service(journal)) as service:
+        ids = [row["id"] for row in service.audits(10)[1]]
+    argv = ["audits", str(journal), "--wrong", ids[2], ids[3], "--right", ids[1]]
+    said = "--right, --wrong: 'none' found; it must be the id of an open audit; no verdict was given"
+    assert said in refusal_of([*argv, "none"], capsys)
+    assert output_of(argv, capsys) == "judged 3 of 4 open audits (right: 1, wrong: 2)\n"
+    assert "found; it must be the id of an open audit" in refusal_of(argv, capsys)
+    with closing(Service(journal)) as service:
+        assert [row["id"] for row in service.audits(10)[1]] == ids[:1]
+        assert (service.figures()["wrong"], service.figures("other")["wrong"]) == (1, 1)
 
 
 @pytest.mark.parametrize(("page", "refuses"), [(1, True), (2, False), (100, True)])
@@ -86,7 +105,11 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         assert client.service.figures()["observed"] == 2
         client.service.decide(0.9)
         argv[2:] = []
-        assert output_of([*argv, "--token-variable", "TOKEN"], capsys).endswith("\n1 open audit\n")
+        assert "\n1 open audit\nJudge them" in output_of([*argv, "--token-variable", "TOKEN"], capsys)
+        argv += ["--wrong", client.service.audits(1)[1][0]["id"], "--token-variable", "TOKEN"]
+        assert output_of(argv, capsys) == "judged 1 of 1 open audit (wrong: 1)\n"
+        assert client.service.figures()["wrong"] == 1
+        argv[2:] = []
         assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
         refusal = refusal_of(["audits", str(client.service.path)], capsys)
         assert refusal.endswith(" found; it must be http://HOST:PORT of the service that has it open\n")
@@ -100,6 +123,11 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         ("http://127.0.0.1:9", ":9: no reply of a service (ConnectError); for a stopped service, give its file"),
         ("OTHER", ": no reply of a service"),
         ("FILE --judge-model m", "--judge-model, --endpoint: one of the two is missing"),
+        (
+            "FILE --right a --judge-model m --endpoint http://127.0.0.1:9",
+            "either you judge or a model",
+        ),
+        ("FILE --right a b --wrong b", "wrong: 'b' found; it must be an id that is not in right"),
         ("FILE --token-variable NO_SUCH", "--token-variable: the environment variable NO_SUCH is not set"),
         ("FILE --token-variable a-secret", "exaul: --token-variable: it must be the name of an environment"),
         ("FILE --judge-model m --endpoint http://127.0.0.1:9/v1", "endpoint: the upstream did not"),

@@ -170,9 +170,12 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
 
         table = Table(limits)
         start = "without a" if plan.warm_start is None else "from the"
-        note = f"If all are rated: what aci-rank guarantees without audits, {start} log, if each shown answer is "
-        note += f"rated correctly and at once. Audits: {audits_per_day:,} a day, if {_exact(plan.answered)} of "
-        note += f"{per_day:,} questions a day are answered, {_exact(plan.alpha)} of them wrong."
+        note = (
+            f"Audits prove their limit with {_exact(1 - plan.delta)} confidence: {audits_per_day:,} a day, if "
+            f"{_exact(plan.answered)} of {per_day:,} questions a day are answered, {_exact(plan.alpha)} of them wrong. "
+            f"All rated: what {ACI_RANK} guarantees, for certain and without audits, {start} log, if this share is "
+            "answered and each answer is rated correctly and at once."
+        )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share = f"{probability:.4g}"
     lower = plan.alpha_for(plan.alpha, 7 * WEEKS * per_day * plan.answered, probability)
@@ -192,19 +195,37 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
 
 
 def draw_limits(table: Any, alpha: float, note: str) -> Any:
-    """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name)."""
-    from exaul.engine.results import figures  # imports matplotlib
+    """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name), which is at its end with its last value."""
+    from matplotlib.ticker import NullLocator
+
+    from exaul.engine.results import figures
 
     figure, panels = figures.panel_grid(table, "FDR at most")
     axes, rows = panels[0]
-    for style, name, line in figures.styled_lines(rows, "limit"):
-        axes.plot(line["weeks"], line["fdr"], label=name, markevery=4, **style)
-    axes.axhline(alpha, label="target $\\alpha$", **figures.TARGET_STYLE)
-    # the first limits may be so large that they say little
-    axes.set(xlabel="weeks", xlim=(0, rows["weeks"].max()), ylim=(0, min(4 * alpha, 1.05 * rows["fdr"].max(), 1.0)))
-    axes.set_title(f"target FDR $\\alpha$ = {100 * alpha:.4g}%", fontsize=8)
+    proved = rows["fdr"].where(rows["fdr"] < 1)
+    top = max(proved.max(), 1.01 * alpha)  # NaN is not larger
+    ends = [(alpha, f"target: {_exact(alpha)}")]
+    for style, name, line in figures.styled_lines(rows.assign(fdr=proved), "limit"):
+        short = name.replace("if all are rated: ", "all rated, ").removesuffix(" answered")
+        axes.plot(
+            line["weeks"], line["fdr"], markevery=[week - 1 for week in PRINTED_WEEKS], clip_on=False, **style
+        )
+        if none := line["fdr"].isna().sum():
+            note += f" No limit below 100% until week {none}: {short}."
+        if none < WEEKS:
+            ends.append((line["fdr"].iloc[-1], f"{short}: {_percent(line['fdr'].iloc[-1])}"))
+    axes.axhline(alpha, zorder=0, **figures.TARGET_STYLE)
+    height, margin = -1.0, 0.05 * (top - alpha)
+    for end, text in sorted(ends):
+        height = max(end, height + 1.3 * margin)  # names do not overlap
+        line_to = {"arrowstyle": "-", "linewidth": 0.4, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
+        place = dict[str, Any](xytext=(1.06, height), textcoords=axes.get_yaxis_transform(), va="center")
+        axes.annotate(text, (WEEKS, end), fontsize=7, annotation_clip=False, arrowprops=line_to, **place)
+    axes.set(xlabel="weeks", xscale="log", xlim=(0.9, WEEKS), ylim=(alpha - margin, top + margin))
+    axes.set_xticks(PRINTED_WEEKS, map(str, PRINTED_WEEKS))
+    axes.xaxis.set_minor_locator(NullLocator())
     figures.in_percent(axes.yaxis)
-    figures.add_legend(figure, panels, note)
+    figures.add_legend(figure, [], note)
     return figure
 
 

@@ -253,3 +253,18 @@ def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):
     plan = Plan(alpha=0.1, horizon=21_000, coverage=0.5)
     assert half["fdr"] == guarantee(LEARNERS["aci-rank"], plan.case).fdr
     assert "out: given without per_day" in refusal_of(["plan", "--out", str(tmp_path / "x")], capsys)
+
+
+def test_the_figure_of_weeks_shows_each_limit_and_says_which_are_certain(tmp_path, monkeypatch, capsys):
+    """Where nothing is proved there is no line, which the caption says; the last limits are as printed."""
+    written = []
+    monkeypatch.setattr("exaul.engine.folder.write_new", lambda path, tables, drawn: written.append(drawn["weeks"]))
+    lines, _ = printed(f"--per-day 10 --audits-per-day 1 --alpha 0.01 --out {tmp_path}/out", capsys)
+    (axes,), said = written[0].axes, " ".join(written[0].get_supxlabel().split())
+    drawn = np.concatenate([line.get_ydata() for line in axes.lines[:-1]])
+    assert (np.nanmin(drawn) > axes.get_ylim()[0], np.nanmax(drawn) < axes.get_ylim()[1]) == (True, True)
+    assert np.isnan(drawn).sum() == 1  # week 1, if 10% are answered
+    assert said.endswith(" No limit below 100% until week 1: all rated, 10%.")
+    assert "with 95% confidence" in said
+    assert "for certain" in said
+    assert f"audits prove: {lines[7].split()[-1]}" in [text.get_text() for text in axes.texts]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import partial
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follo
 TITLE = "the largest share that a threshold answers with an FDR of at most alpha, sorted by the mean over alphas"
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 HIGHEST = 1 - 1e-6  # score that is drawn on an axis of logits (chosen)
+CROWDED = 0.97  # mean score of a group from which several lie on one another, on a linear axis (chosen)
 RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
 FEW_ROWS = 100  # with fewer rows, the standard error of a share may exceed .05
 
@@ -74,7 +76,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         from exaul.engine.results import figures  # imports matplotlib
 
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
-        drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), best)}
+        drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), {x: best.get(x) for x in config.alphas})}
         drawn["reliability"] = draw_reliability(scores, errors)
         for figure in drawn.values():
             figures.add_note(figure, plain(f"{records.name}, column {config.score}: {len(scores):,} rows."))
@@ -149,13 +151,14 @@ def _describe_least(shares: Mapping[float, float], records: Records) -> str:
     return f"no threshold reaches alpha = {zero} on this log ({least}); a learner would mostly abstain"
 
 
-def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float]]) -> Any:
+def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float] | None]) -> Any:
     """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
 
     Args:
         thresholds: columns ``coverage`` and ``risk``, which ``kernels.metrics.risk_coverage`` returns.
         error_rate: the FDR if everything is answered; larger FDRs than twice it, of a few answers, may be cut off.
-        best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage.
+        best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage; None if no
+            threshold reaches alpha.
     """
     from exaul.engine.results import figures  # imports matplotlib
 
@@ -163,42 +166,59 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
     axes = panels[0][0]
     axes.plot(thresholds["coverage"], thresholds["risk"], label="all thresholds", color="#08306b")
     axes.axhline(error_rate, label="all answered", **figures.TARGET_STYLE)
-    highest = min(error_rate, max(best, default=0.0))  # of the labels
+    highest = min(error_rate, max(best))  # of the labels
     top, height = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * highest, 0.01), -1.0
-    for alpha, (threshold, share) in sorted(best.items()):  # right of the mark, the curve is above alpha
-        reached = min(alpha, error_rate)  # the curve ends where all is answered
-        axes.plot([1, share, share], [reached, reached, 0], color="#525252", linewidth=0.7, linestyle=":")
-        height = max(reached, height + top / 20)  # labels do not overlap
-        axes.text(1.01, height, f"{100 * alpha:.4g}%: {threshold}", fontsize=7, va="center")
-    axes.text(1.01, 1.03, "$\\alpha$: least score", fontsize=7, transform=axes.transAxes)
+    for alpha, reached in sorted(best.items()):  # right of the mark, the curve is above alpha
+        fdr, text = min(alpha, error_rate), "not reached"  # the curve ends where all is answered
+        if reached:
+            threshold, share = reached
+            axes.plot([1, share, share], [fdr, fdr, 0], color="#525252", linewidth=0.7, linestyle=":")
+            axes.plot(share, fdr, "o", color="black", markersize=3.5, clip_on=False)
+            text = f"{share:.1%}, {threshold}"
+        height = max(fdr, height + top / 20)  # labels do not overlap
+        axes.text(1.01, height, f"{100 * alpha:.4g}%: {text}", fontsize=7, va="center")
+    axes.text(1.01, 1.03, "$\\alpha$: answers, least score", fontsize=7, transform=axes.transAxes)
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
-    note = "A dotted line leads from $\\alpha$ to the share that is answered, and to the least of its scores."
-    figures.add_legend(figure, panels, note if best else "No threshold reaches these values of $\\alpha$.")
+    note = "A dot is at the largest share that is answered with an FDR of at most $\\alpha$." * any(best.values())
+    note += f" FDRs above {100 * top:.3g}%, of few answers, are not drawn." * bool(thresholds["risk"].max() > top)
+    figures.add_legend(figure, panels, note)
     return figure
 
 
 def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
-    """Draw the share of right answers against the mean score, in at most ten groups of equal size.
+    """Draw the share of right answers, with Wilson's 95% intervals, against the mean score.
 
-    On the diagonal, a score is the probability that its answer is right.
+    The rows are in at most ten groups of equal size. On the diagonal, a score is the probability that its answer is
+    right.
     """
     from exaul.engine.results import figures  # imports matplotlib
 
     groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), RELIABILITY_GROUPS) if len(rows)]
-    means = files.Table([{"score": scores[rows].mean(), "right": 1 - errors[rows].mean()} for rows in groups])
-    figure, panels = figures.panel_grid(means, "share of right answers")
+    counts, score = np.array([len(rows) for rows in groups]), np.array([scores[rows].mean() for rows in groups])
+    right = np.array([1 - errors[rows].mean() for rows in groups])
+    figure, panels = figures.panel_grid(files.Table({"score": score}), "share of right answers")
     axes, probabilities = panels[0][0], 1 - np.geomspace(1, 1 - HIGHEST, 500)
     axes.plot(probabilities, probabilities, label="score = share right", **figures.TARGET_STYLE)
-    style = dict[str, Any](label=f"groups of {len(groups[0]):,} rows", color="#08306b", marker="o", markersize=4)
-    axes.plot(means["score"].clip(upper=HIGHEST), means["right"], **style)
-    axes.set(xlabel="score (mean of the group)", xlim=(0, 1.02), ylim=(0, 1.02))
-    if means["score"].median() > 0.95 and means["score"].min() > 0:  # most groups would lie on one another
-        ticks = 0.5, 0.9, 0.99, 0.999, 0.9999
-        axes.set(xscale="logit", xlim=(0.7 * min(means["score"].min(), 0.5), 1 - (1 - HIGHEST) / 2))
+    style = dict[str, Any](label=f"groups of {counts[0]:,} rows", color="#08306b", marker="o", markersize=4)
+    shown = score.clip(max=HIGHEST)
+    axes.plot(shown, right, **style)
+    z = NormalDist().inv_cdf(0.975)
+    middle, half = right + z**2 / (2 * counts), z * np.sqrt(right * (1 - right) / counts + (z / (2 * counts)) ** 2)
+    low, high = ((middle + side * half) / (1 + z**2 / counts) for side in (-1, 1))
+    axes.vlines(shown, low, high, color="#08306b", linewidth=0.8)
+    axes.set(xlabel="score (mean of the group)", ylim=(max(low.min() - 0.05, 0), min(high.max() + 0.05, 1.02)))
+    axes.set_xlim(max(score.min() - 0.05, 0), min(score.max() + 0.05, 1.02))
+    if (score > CROWDED).mean() > 0.15 and score.min() > 0:  # several groups would lie on one another
+        first = score.min() / (1 + score.min())  # half of its odds
+        ticks = [x for x in (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, HIGHEST) if x > first]
+        axes.set_xscale("logit")
         axes.set_xticks(ticks, map(str, ticks))
         axes.set_xticks([], minor=True)
-    figures.add_legend(figure, panels, "")
+        axes.set_xlim(first, 1 - (1 - shown.max()) / 2)
+    figures.in_percent(axes.yaxis)
+    note = f" Means above {HIGHEST} are at it." * bool(score.max() > HIGHEST)
+    figures.add_legend(figure, panels, f"Bars are 95% intervals (Wilson's).{note}")
     return figure
 
 

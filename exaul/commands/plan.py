@@ -172,9 +172,9 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         start = "without a" if plan.warm_start is None else "from the"
         note = (
             f"Audits prove their limit with {_exact(1 - plan.delta)} confidence: {audits_per_day:,} a day, if "
-            f"{_exact(plan.answered)} of {per_day:,} questions a day are answered, {_exact(plan.alpha)} of them wrong. "
-            f"All rated: what {ACI_RANK} guarantees, for certain and without audits, {start} log, if this share is "
-            "answered and each answer is rated correctly and at once."
+            f"{_exact(plan.answered)} of {per_day:,} questions a day are answered, {_exact(plan.alpha)} of them "
+            f"wrong. All rated: what {ACI_RANK} guarantees, for certain and without audits, {start} log, if this "
+            "share is answered and each answer is rated correctly and at once."
         )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share = f"{probability:.4g}"
@@ -219,8 +219,8 @@ def draw_limits(table: Any, alpha: float, note: str) -> Any:
     for end, text in sorted(ends):
         height = max(end, height + 1.3 * margin)  # names do not overlap
         line_to = {"arrowstyle": "-", "linewidth": 0.4, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
-        place = dict[str, Any](xytext=(1.06, height), textcoords=axes.get_yaxis_transform(), va="center")
-        axes.annotate(text, (WEEKS, end), fontsize=7, annotation_clip=False, arrowprops=line_to, **place)
+        beside = dict[str, Any](xytext=(1.06, height), textcoords=axes.get_yaxis_transform(), va="center")
+        axes.annotate(text, (WEEKS, end), fontsize=7, annotation_clip=False, arrowprops=line_to, **beside)
     axes.set(xlabel="weeks", xscale="log", xlim=(0.9, WEEKS), ylim=(alpha - margin, top + margin))
     axes.set_xticks(PRINTED_WEEKS, map(str, PRINTED_WEEKS))
     axes.xaxis.set_minor_locator(NullLocator())

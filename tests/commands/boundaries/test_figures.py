@@ -364,16 +364,26 @@ def test_reliability_is_of_groups_of_as_many_rows():
     (crowded,) = inspect.draw_reliability(1 - (1 - scores[1:]) ** 9, errors[1:]).axes  # most scores are near 1
     assert (line.axes.get_xscale(), crowded.get_xscale()) == ("linear", "logit")
     assert crowded.get_xlim()[0] <= crowded.lines[1].get_xdata()[0]
+    few = np.r_[np.linspace(0.3, 0.6, 80), np.full(20, 1 - 1e-9)]  # a fifth is crowded
+    figure = inspect.draw_reliability(few, errors)
+    assert figure.axes[0].get_xscale() == "logit"
+    assert "Means above 0.999999 are at it." in " ".join(figure.get_supxlabel().split())
+    bar = figure.axes[0].collections[0].get_segments()[0][:, 1]
+    np.testing.assert_allclose(bar, [0, 0.2775], atol=1e-4)  # of 0 in 10
     assert len(inspect.draw_reliability(scores[:3], errors[:3]).axes[0].lines[1].get_xdata()) == 3
 
 
-def test_each_alpha_that_is_reached_is_marked_with_its_score():
+def test_each_alpha_is_marked_with_its_share_and_score_or_said_to_be_not_reached():
     curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
-    (axes,) = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5)}).axes
-    assert [x.get_text() for x in axes.texts] == ["10%: 0.8", "20%: 0.7", "$\\alpha$: least score"]
+    figure = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5), 0.05: None})
+    (axes,) = figure.axes
+    labels = ["5%: not reached", "10%: 25.0%, 0.8", "20%: 50.0%, 0.7", "$\\alpha$: answers, least score"]
+    assert [x.get_text() for x in axes.texts] == labels
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
-    assert marks == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
+    assert marks[::2] == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
+    assert marks[1::2] == [[[0.25, 0.1]], [[0.5, 0.2]]]
     assert axes.get_ylim() == (0, 0.4)  # twice the error rate, whatever the first rows
+    assert "FDRs above 40%, of few answers, are not drawn." in " ".join(figure.get_supxlabel().split())
 
 
 def test_tables_are_kept_if_a_figure_fails(monkeypatch):

@@ -1,6 +1,10 @@
 """Draw figures of a sweep over traces."""
 
+from typing import Any
+
 import numpy as np
+from matplotlib import rcParams
+from matplotlib.patches import Rectangle
 
 from exaul.engine.logs.files import Table, stack
 from exaul.engine.results import text_table
@@ -9,83 +13,121 @@ from exaul.engine.results.figures import (
     TARGET_STYLE,
     Figure,
     add_legend,
+    at_most_wide,
     in_percent,
     panel_grid,
     styled_lines,
 )
 from exaul.engine.results.text_table import as_label, plain, traces_by_answerable, with_rates
+from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import FEASIBLE
 
 MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, and characters of a name (chosen)
+FIELD, LETTER = 0.27, 0.06  # inches: least width of a field of the map, and width of a letter of a name (chosen)
 
 
 def traces_figure(table: Table) -> Figure:
-    """Draw a sweep over traces: a dot per feasible row of ``traces.csv``."""
-    dots = with_rates(table).assign(above=(table["fdr"] - table["alpha"]).where(table["answerable"] >= FEASIBLE))
+    """Draw a sweep over traces: a mark per feasible row of ``traces.csv``."""
+    feasible, count = table["answerable"] >= FEASIBLE, table["trace"].nunique()
+    dots = with_rates(table).assign(above=(table["fdr"] - table["alpha"]).where(feasible))
     answers = dots.groupby("learner")["of_answerable"].transform("max") > 0
-    dots = dots[answers] if answers.any() else dots  # without learners that answer nothing, unless all do
-    note = f"A dot is a trace with at least {FEASIBLE:.0%} answerable, mean over trials; above 100% is at 100%."
-    return scatter(dots, "above", note)
+    silent = plain(", ".join(dots.loc[~answers, "learner"].unique()))
+    kept = table["trace"].where(feasible).groupby(table["alpha"], sort=False).nunique()
+    drawn = ", ".join(f"{kept[alpha]} of {count} at {as_label('alpha', alpha)}" for alpha in kept.index)
+    note = f"A mark is a trace of which a threshold answers at least {FEASIBLE:.0%} ({drawn}), mean over trials; "
+    note += "more than answerable is at 100%." + f" Always silent: {silent}." * bool(silent)
+    return scatter(dots[answers] if answers.any() else dots, "above", f"{note}\n{_describe_traces(table)}")
 
 
 def traces_by_learner(table: Table) -> Figure:
     """Draw ``traces.csv`` as a map of trace and learner, with a panel per alpha.
 
-    A field has the share answered in percent, and is darker the larger it is; the first column is what a threshold
-    can answer. A field has a mark in its corner where the FDR is above alpha by more than a tolerance
-    (``fdr_within_01``), and a pale number, unshaded, where a threshold that holds alpha answers less than a share
-    FEASIBLE. At most ``MAPPED`` traces are drawn, in the order of ``traces_by_answerable``.
+    A field has the share answered in percent; the first column is what a threshold can answer. It is darker the
+    larger it is, but unshaded with a cross where the FDR is above alpha by more than a tolerance
+    (``fdr_within_01``), and unshaded with a pale number where a threshold that holds alpha answers less than a
+    share FEASIBLE. The learner that is ``advised`` has a box. At most ``MAPPED`` traces are drawn, in the order of
+    ``traces_by_answerable``. The figure is at most as wide as ``figure.figsize`` of Matplotlib says: then names are
+    shorter, and panels one below another.
     """
-    table = with_rates(table).drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
+    boxed = (table["learner"] == table["advised"]) & ~(abs(table["step"] - STEP) > 0)  # NaN is not above
+    described, table = _describe_traces(table), with_rates(table.assign(boxed=boxed.astype(int)))
+    table = table.drop_duplicates(["trace", "learner", "alpha"])  # at the first lambda
     best = table.drop_duplicates(["trace", "alpha"]).dropna(subset="answerable")  # unknown between two sources
-    table = stack([best.assign(learner="a threshold", answered=best["answerable"], fdr_within_01=1), table])
+    best = best.assign(learner="answerable", answered=best["answerable"], fdr_within_01=1, boxed=0)
+    table = stack([best, table])
     table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
     traces, learners = traces_by_answerable(table), list(dict.fromkeys(table["learner"]))
-    shown = traces[:MAPPED]
-    start = text_table.shared_start(shown)
-    names = [plain(text_table.abridge(name.removeprefix(start), LONGEST_NAME)) for name in shown]
-    figure, panels = panel_grid(table, "", by=["alpha"])
+    shown, widest, least = traces[:MAPPED], rcParams["figure.figsize"][0], FIELD * len(learners) + 0.2
+    fits = 0.9 + table["alpha"].nunique() * least <= widest
+    with at_most_wide(widest if fits else min(widest, 3.3)):  # one panel in a row
+        figure, panels = panel_grid(table, "", by=["alpha"])
     grid = panels[0][0].get_gridspec()
     assert grid is not None
+    start, longest = _shared_start(table), int((widest - 0.2 - least * grid.ncols) / LETTER)
+    longest = min(max(longest, 10), LONGEST_NAME)
+    names = [plain(text_table.abridge(name.removeprefix(start), longest)) for name in shown]
+    named = LETTER * max(map(len, names))
     figure.set_figheight((0.19 * len(shown) + 1.3) * grid.nrows)
-    figure.set_figwidth(1 + 0.06 * max(map(len, names)) + (0.42 * len(learners) + 0.4) * grid.ncols)
+    figure.set_figwidth(min(widest, 1 + named + (0.42 * len(learners) + 0.4) * grid.ncols))
+    width = ((figure.get_figwidth() - 0.2 - named) / grid.ncols - 0.2) / len(learners)
     for axes, rows in panels:
-        columns = ["answered", "fdr_within_01", "feasible"]
+        columns = ["answered", "fdr_within_01", "feasible", "boxed"]
         fields = rows.pivot_table(index="trace", columns="learner", values=columns)
-        answered, held, feasible = (fields[x].reindex(shown)[learners].to_numpy() for x in columns)
-        shades = np.where(feasible == 0, 0, answered)
+        answered, held, feasible, boxes = (fields[x].reindex(shown)[learners].to_numpy() for x in columns)
+        shades = np.where((feasible == 0) | (held < 1), 0, answered)
         axes.imshow(shades, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
         for (y, x), share in np.ndenumerate(answered):
             color, solid = "white" if shades[y, x] > 0.8 else "black", 1.0 if feasible[y, x] else 0.45
-            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color, alpha=solid)
+            style = dict[str, Any](fontsize=min(7, 26 * width), color=color, alpha=solid)
+            axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", **style)
             if held[y, x] < 1:
-                axes.plot(x + 0.38, y - 0.3, marker="s", markersize=3.5, color="#d94801")
+                axes.plot(x + 0.38, y - 0.3, "x", color="black", markersize=3, markeredgewidth=0.7, alpha=solid)
+            if boxes[y, x] > 0:
+                axes.add_patch(Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, linewidth=1.2))
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.set_title(as_label("alpha", rows["alpha"].iloc[0]), fontsize=8)
     tail = f" {len(traces) - MAPPED} more traces are in traces.csv." if len(traces) > MAPPED else ""
-    corner = f"An orange corner: the FDR is above $\\alpha$ + {FDR_TOLERANCE:.0%}."
+    cross = f"A cross, unshaded: the FDR is above $\\alpha$ + {FDR_TOLERANCE:.0%}."
     pale = f"A pale number, unshaded: a threshold answers less than {FEASIBLE:.0%}."
-    tail += f"\nEach name begins with {plain(start)}" * bool(start)
-    add_legend(figure, panels, f"A number is the mean share answered in %. {corner} {pale}{tail}")
+    box = " A box: advised, if it starts from a log." * bool(table["boxed"].any())
+    note = f"A number is the mean share answered in %, darker if larger. {cross} {pale}{box}{tail}"
+    add_legend(figure, panels, f"{note}\n{described}")
     return figure
+
+
+def _shared_start(table: Table) -> str:
+    """Return how all names of at least two traces begin."""
+    names = list(table["trace"].unique())
+    return text_table.shared_start(names) if len(names) > 1 else ""
+
+
+def _describe_traces(table: Table) -> str:
+    """Return how many traces there are, how their names begin, and what was played on them."""
+    trials, start = table["trials"].max(), _shared_start(table)
+    text = f"{table['trace'].nunique()} traces" + f" (each name begins with {plain(start)})" * bool(start)
+    return f"{text}: {trials:,} trial{'s' * bool(trials > 1)} of {text_table.as_range(table['horizon'])} rounds."
 
 
 def scatter(table: Table, above: str, note: str) -> Figure:
     """Draw ``above``, the FDR minus alpha, against ``of_answerable``: a panel per learner, a marker per alpha.
 
-    All panels have the same axes. Best is x = 1 with y at most 0.
+    All panels have the same axes, which begin at the least value. Best is x = 1 with y at most 0.
     """
     figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["learner"])
     low, high = min(0.0, table[above].min()), max(0.0, table[above].max())
     margin = 0.04 * (high - low) or 0.01
+    first = np.fmin(table.loc[table[above].notna(), "of_answerable"].min(), 1)  # NaN is not less
+    beside = 0.04 * (1 - first) or 0.04
     for axes, rows in panels:
         for style, alpha, dots in styled_lines(rows, "alpha"):
-            dot_style = style | {"linestyle": "", "alpha": 0.5}
+            dot_style = style | {"linestyle": "", "markerfacecolor": "none"}
             axes.plot(dots["of_answerable"], dots[above], label=as_label("alpha", alpha), **dot_style)
         axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
         axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
-        axes.set(xlim=(-0.04, 1.04), ylim=(low - margin, high + margin), xlabel="answered / answerable")
+        axes.set(
+            xlim=(first - beside, 1 + beside), ylim=(low - margin, high + margin), xlabel="answered / answerable"
+        )
         axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=8)
         in_percent(axes.xaxis, axes.yaxis)
     add_legend(figure, panels, note)

@@ -73,6 +73,7 @@ def test_learners_and_target_differ_also_in_grey():
 def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
     rows = [
         rates(learner=learner, alpha=alpha, answerable=0.5, of_answerable=share, fdr=fdr)
+        | {"trace": f"t:{share}", "trials": 2, "horizon": 9}
         for learner in ("exaul", "aci-rank")
         for alpha in (0.1, 0.2)
         for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
@@ -80,6 +81,9 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
     rows[0] |= {"answerable": 0.01, "fdr": -9.0}  # next to nothing is answerable: not drawn
     figure = trace_figures.traces_figure(files.Table(rows))
     assert [axes.get_title() for axes in figure.axes] == ["exaul", "aci-rank"]
+    said = " ".join(figure.get_supxlabel().split())
+    assert "at least 5% (3 of 3 at $\\alpha$ = 10%, 3 of 3 at $\\alpha$ = 20%), mean over trials" in said
+    assert said.endswith("at 100%. 3 traces (each name begins with t:): 2 trials of 9 rounds.")
     for axes, drawn in zip(figure.axes, (5, 6), strict=True):
         dots = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
         dots = dots[~np.isnan(dots).any(axis=1)]
@@ -88,7 +92,11 @@ def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
             assert -1 < low < values.min()
             assert values.max() < high
     silent = files.Table(rows).query("learner == 'exaul'").assign(of_answerable=0.0)
-    assert len(trace_figures.traces_figure(files.stack([silent, files.Table(rows[6:])])).axes) == 1
+    late = files.Table(rows[6:]).query("of_answerable > 0")
+    figure = trace_figures.traces_figure(files.stack([silent, late]))
+    (axes,) = figure.axes
+    assert axes.get_xlim()[0] == pytest.approx(0.48)  # the least is 0.5
+    assert "Always silent: exaul." in " ".join(figure.get_supxlabel().split())
     assert len(trace_figures.traces_figure(silent).axes) == 1  # not none
 
 
@@ -96,24 +104,33 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     """At the first lambda; traces beyond the most are counted; those of which little can be answered come last."""
     rows = [
         rates(trace=f"t{n:02}", learner=name, alpha=0.1, answered=n / lam, fdr_within_01=int(name == "ew"))
-        | {"lambda": lam, "answerable": 0.5 if n >= 30 else 0.04}
+        | {"lambda": lam, "answerable": 0.5 if n >= 30 else 0.04, "trials": 1, "horizon": n + 9, "advised": "ew"}
         for n in range(trace_figures.MAPPED + 2)
         for name in ("exaul", "ew")
         for lam in (100, 200)
     ]
     figure = trace_figures.traces_by_learner(files.Table(rows))
     (axes,), numbers = figure.axes, [*range(30, trace_figures.MAPPED + 2), *range(28)]
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["a threshold", "exaul", "ew"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["answerable", "exaul", "ew"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
     shares = [(50 if n >= 30 else 4, n, n) for n in numbers]
     assert [text.get_text() for text in axes.texts] == [f"{share}" for row in shares for share in row]
     assert [text.get_alpha() < 1 for text in axes.texts] == [n < 30 for n in numbers for _ in range(3)]
-    assert (np.asarray(axes.images[0].get_array())[12:] == 0).all()  # no shade beside a pale number
+    shades = np.asarray(axes.images[0].get_array())
+    assert (shades[12:] == 0).all()  # no shade beside a pale number
+    assert (shades[:, 1] == 0).all()  # nor beside a cross
+    assert [box.get_x() for box in axes.patches] == [1.54] * trace_figures.MAPPED  # ew is advised
     assert [line.get_xydata()[0].tolist() for line in axes.lines] == [
         [1.38, n - 0.3] for n in range(trace_figures.MAPPED)
     ]
-    note = "A pale number, unshaded: a threshold answers less than 5%. 2 more traces are in traces.csv."
+    note = " 2 more traces are in traces.csv. 42 traces: 1 trial of 9 to 50 rounds."
     assert " ".join(figure.get_supxlabel().split()).endswith(note)
+    table = files.stack([files.Table(rows).assign(alpha=alpha, trace="x" * 50) for alpha in (0.1, 0.2, 0.3, 0.4)])
+    for width in (3.3, 6.4):  # four panels of three columns fit only into the wider one
+        with figures.at_most_wide(width):
+            figure = trace_figures.traces_by_learner(table)
+        assert figure.get_figwidth() <= width
+        assert all(len(text.get_text()) <= 40 for text in figure.axes[0].get_yticklabels())
 
 
 def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_in_thousands():
@@ -217,7 +234,7 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     )
     trials, curves = (x.replace("no-abstention", "mine:no") for x in (trials, curves))
     trials, curves = (x[(x["source"] != "b") | (x["learner"] != "mine:no")] for x in (trials, curves))
-    row = rates(learner="aci-rank", fdr=0.1, answered=0.5, of_answerable=1, fdr_within_01=1)
+    row = rates(learner="aci-rank", fdr=0.1, answered=0.5, of_answerable=1, fdr_within_01=1, trials=2, horizon=9)
     rows = [
         row | {"trace": name, "alpha": alpha, "answerable": share, "advised": advised}
         for name, shares in answerable.items()

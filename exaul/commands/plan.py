@@ -196,9 +196,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
 
 def draw_limits(table: Any, alpha: float, note: str) -> Any:
     """Draw ``fdr`` over ``weeks``, a line for each ``limit`` (a name), which is at its end with its last value."""
-    from matplotlib.ticker import NullLocator
-
-    from exaul.engine.results import figures
+    from exaul.engine.results import figures  # imports matplotlib
 
     figure, panels = figures.panel_grid(table, "FDR at most")
     axes, rows = panels[0]
@@ -223,7 +221,7 @@ def draw_limits(table: Any, alpha: float, note: str) -> Any:
         axes.annotate(text, (WEEKS, end), fontsize=7, annotation_clip=False, arrowprops=line_to, **beside)
     axes.set(xlabel="weeks", xscale="log", xlim=(0.9, WEEKS), ylim=(alpha - margin, top + margin))
     axes.set_xticks(PRINTED_WEEKS, map(str, PRINTED_WEEKS))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks([], minor=True)
     figures.in_percent(axes.yaxis)
     figures.add_legend(figure, [], note)
     return figure

@@ -3,8 +3,6 @@
 from typing import Any
 
 import numpy as np
-from matplotlib import rcParams
-from matplotlib.patches import Rectangle
 
 from exaul.engine.logs.files import Table, stack
 from exaul.engine.results import text_table
@@ -57,7 +55,7 @@ def traces_by_learner(table: Table) -> Figure:
     table = stack([best, table])
     table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
     traces, learners = traces_by_answerable(table), list(dict.fromkeys(table["learner"]))
-    shown, widest, least = traces[:MAPPED], rcParams["figure.figsize"][0], FIELD * len(learners) + 0.2
+    shown, widest, least = traces[:MAPPED], Figure().get_figwidth(), FIELD * len(learners) + 0.2
     fits = 0.9 + table["alpha"].nunique() * least <= widest
     with at_most_wide(widest if fits else min(widest, 3.3)):  # one panel in a row
         figure, panels = panel_grid(table, "", by=["alpha"])
@@ -83,7 +81,8 @@ def traces_by_learner(table: Table) -> Figure:
             if held[y, x] < 1:
                 axes.plot(x + 0.38, y - 0.3, "x", color="black", markersize=3, markeredgewidth=0.7, alpha=solid)
             if boxes[y, x] > 0:
-                axes.add_patch(Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, fill=False, linewidth=1.2))
+                sides = np.array([-0.46, 0.46, 0.46, -0.46]), np.array([-0.44, -0.44, 0.44, 0.44])
+                axes.fill(x + sides[0], y + sides[1], fill=False, edgecolor="black", linewidth=1.2)
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.set_title(as_label("alpha", rows["alpha"].iloc[0]), fontsize=8)

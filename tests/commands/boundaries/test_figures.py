@@ -119,7 +119,7 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     shades = np.asarray(axes.images[0].get_array())
     assert (shades[12:] == 0).all()  # no shade beside a pale number
     assert (shades[:, 1] == 0).all()  # nor beside a cross
-    assert [box.get_x() for box in axes.patches] == [1.54] * trace_figures.MAPPED  # ew is advised
+    assert [box.get_xy()[0, 0] for box in axes.patches] == [1.54] * trace_figures.MAPPED  # ew is advised
     assert [line.get_xydata()[0].tolist() for line in axes.lines] == [
         [1.38, n - 0.3] for n in range(trace_figures.MAPPED)
     ]

@@ -92,6 +92,13 @@ def with_breaks(cell: re.Match[str]) -> str:
     return re.sub(r"`([\w /]{16,})`", lambda x: f"<code>{x[1].translate(breaks)}</code>", cell[0])
 
 
+def with_pages(text: str, name: str, pages: dict[str, str]) -> str:
+    """Add links to all pages of the Python reference below the title of one, since they are not in the menu."""
+    links = (f"**{title}**" if page == name else f"[{title}]({page})" for page, title in pages.items())
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n[Python](../python.md): {' · '.join(links)}\n{rest}"
+
+
 def notebook_page(path: Path) -> str:
     """Return an executed notebook as Markdown, with its text outputs and its images."""
     parts = []
@@ -128,6 +135,12 @@ def main(arguments: list[str]) -> None:
     for notebook in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
         page = (PAGES / notebook.relative_to(ROOT)).with_suffix(".md")
         page.write_text(notebook_page(notebook), encoding="utf-8")
+    reference = PAGES / "docs" / "reference"
+    names = dict.fromkeys(re.findall(r"\(python/(\w+\.md)", (reference / "python.md").read_text(encoding="utf-8")))
+    texts = {name: (reference / "python" / name).read_text(encoding="utf-8") for name in names}
+    titles = {name: text.partition("\n")[0].strip("# ") for name, text in texts.items()}
+    for name, text in texts.items():
+        (reference / "python" / name).write_text(with_pages(text, name, titles), encoding="utf-8")
     for page in PAGES.rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
         page.write_text(re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE), encoding="utf-8")

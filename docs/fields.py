@@ -15,6 +15,12 @@ KEPT = r"(`+).+?\2|(?<=\n\n)    [^\n]*"  # code, and displayed equations
 TERM = rf"{LETTER}_\w|(?:[A-Z]|1) [-/] (?:\d|{LETTER})"  # L_k, H - 1, 1 - delta and the like in a sentence
 EQUATION = re.compile(rf"({KEPT})|(?<![\w.])({TERM})(?!\w)", re.DOTALL)
 PAGE = re.compile(r"`*docs/([\w-]+)\.md`*(?:, ([A-Z]\d)\b)?")  # and perhaps a statement of it
+REFERENCE = Path(__file__).with_name("reference").joinpath("python.md").read_text(encoding="utf-8")
+ENTRIES = dict(re.findall(r"\[`(exaul\.[\w.]+)`\]\(python/(.+?)\)", REFERENCE))  # by full name
+ENTRIES |= {  # and by the last part; the other short names are arguments or modules, too
+    name: entry for path, entry in ENTRIES.items() if re.search("[A-Z_]|^(make|play)$", name := path.split(".")[-1])
+}
+ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def link_of(page: re.Match[str]) -> str:
@@ -24,8 +30,9 @@ def link_of(page: re.Match[str]) -> str:
 
 
 def with_links(text: str) -> str:
-    """Make a link of each page that a docstring names, and code, which becomes an equation, of each term."""
-    return EQUATION.sub(lambda x: x[1] or f"`{x[3]}`", PAGE.sub(link_of, text))
+    """Make links of the pages and public names in a docstring, and code, which becomes an equation, of terms."""
+    named = re.sub(r"``([\w.]+)``", lambda x: f"[`{x[1]}`]({ENTRIES[x[1]]})" if x[1] in ENTRIES else x[0], text)
+    return EQUATION.sub(lambda x: x[1] or f"`{x[3]}`", PAGE.sub(link_of, named))
 
 
 def comment_of(node: Any, lines: list[str]) -> str:
@@ -50,10 +57,18 @@ class FieldTexts(griffe.Extension):
             )
 
     def on_class_node(self, *, node: Any, **kwargs: Any) -> None:
-        """Add the decorator that ``Configuration`` applies, which gives a class its signature."""
-        if " = setting(" in ast.unparse(node):
-            decorator = ast.parse("dataclasses.dataclass(kw_only=True)", mode="eval").body
+        """Add the decorator that ``Configuration`` applies, which gives a class, or a NamedTuple, its signature."""
+        is_configuration = " = setting(" in ast.unparse(node)
+        if is_configuration or "NamedTuple" in map(ast.unparse, node.bases):
+            decorator = ast.parse(f"dataclasses.dataclass(kw_only={is_configuration})", mode="eval").body
             node.decorator_list.append(ast.copy_location(decorator, node))
+
+    def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
+        """Move each entry of ``Attributes`` to its field, which has a link, a type and perhaps a default."""
+        if cls.docstring:
+            cls.docstring.value, _, entries = cls.docstring.value.partition("\n\nAttributes:\n")
+            for name, text in ATTRIBUTE.findall(entries):
+                cls.members[name].docstring = griffe.Docstring(re.sub(" +", " ", text), parent=cls.members[name])
 
     def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, agent: Any, **kwargs: Any) -> None:
         """Read the source: ``name: type = default  # comment``, or ``name: type = setting(default, text, ...)``."""
@@ -62,7 +77,8 @@ class FieldTexts(griffe.Extension):
         text = comment_of(node, agent.code.splitlines())
         if " = setting(" in ast.unparse(node):
             owner = getattr(import_module(agent.current.module.path), agent.current.name)
-            text = owner.__dataclass_fields__[attr.name].metadata["help"].format(exaul="exaul")
-            attr.value = ast.unparse(node.value.args[0])
+            field = owner.__dataclass_fields__[attr.name]
+            text = re.sub(r"--([a-z-]+)", lambda x: f"`{x[1].replace('-', '_')}`", field.metadata["help"])
+            text, attr.value = text.format(exaul="exaul"), repr(field.default)
         if text:
             attr.docstring = griffe.Docstring(with_links(text), parent=attr)

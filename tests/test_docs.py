@@ -171,9 +171,30 @@ def test_equations_are_told_from_other_code_and_translated():
 
 def test_terms_in_docstrings_are_equations_and_pages_are_links():
     fields = pytest.importorskip("docs.fields", reason="uv sync --group docs")
+    assert fields.with_links("``Own``, ``own``, ``grid``") == (
+        "[`Own`](extend.md#exaul.kernels.learners.learner.Own), ``own``, ``grid``"
+    )
     text = "where L_k is in ``a_t + 1`` (``docs/proofs.md``, N1), with probability 1 - delta; x.a_b\n\n    s_t"
     linked = "where `L_k` is in ``a_t + 1`` ([Proofs, N1](../../proofs.md#n1)), with probability `1 - delta`; x.a_b"
     assert fields.with_links(text) == f"{linked}\n\n    s_t"
+
+
+def test_the_reference_has_each_field_with_its_default():
+    """Of a NamedTuple by its entry in ``Attributes``; a flag in a help text is a field, a constant its value."""
+    fields = pytest.importorskip("docs.fields", reason="uv sync --group docs")
+    loaded = fields.griffe.load("exaul", extensions=fields.griffe.load_extensions(fields.FieldTexts))
+    sided = loaded["kernels.learners.learner.Sided"]
+    assert [(x.name, x.required) for x in sided.parameters][1:] == [("charge", True), ("prior", False)]
+    assert sided["prior"].docstring.value.startswith("in (0, 1), the first mass of the last arm; ")
+    assert "Attributes" not in sided.docstring.value
+    assert "in place of `error`" in loaded["engine.logs.log.Layout.correct"].docstring.value
+    assert loaded["engine.feedback.FeedbackFlags.expires"].value == "100000"
+
+
+def test_each_page_of_the_python_reference_links_to_the_others():
+    site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
+    page = site.with_pages("# A\n\ntext", "a.md", {"a.md": "A", "b.md": "B"})
+    assert page == "# A\n\n[Python](../python.md): **A** · [B](b.md)\n\ntext"
 
 
 def test_long_names_in_a_first_column_break_between_their_parts():

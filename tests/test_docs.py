@@ -68,6 +68,7 @@ def test_links_anchors_and_paths_resolve(page):
     text = page.read_text(encoding="utf-8")
     assert list(broken_links(page, text)) == []
     assert set(missing_files(text)) <= EXAMPLES
+    assert re.findall(r"^(?! {4})(?: +)[-*] .*", prose(text), re.MULTILINE) == []  # flat on the site
 
 
 def test_broken_links_anchors_and_paths_are_found(tmp_path):

@@ -39,8 +39,8 @@ class Configuration:
 
     The docstring of the class, which ``help`` shows, ends with the help texts of its fields.
 
-    A tuple field accepts a single value, a float field an integer, and a field of type ``str | int`` or
-    ``str | float`` such a number, which becomes its text; nothing else is converted.
+    A tuple field accepts a list or a single value, a float field an integer, a field of text a path, and one of
+    type ``str | int`` or ``str | float`` such a number, which becomes its text; nothing else is converted.
 
     Raises:
         BadInput: a value has the wrong type, or is a string that is not UTF-8 or contains a null character.
@@ -61,6 +61,8 @@ _hints = cache(get_type_hints)  # resolving hints is slow, and thousands of conf
 
 
 def _converted(name: str, value: Any, hint: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if isinstance(hint, UnionType):  # X | None, or str | int
         first, *alternatives = get_args(hint)
         if value is None and NoneType in alternatives:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, check_count, check_holds, check_known, check_not_negative
+from exaul.engine.logs.log import Records
 from exaul.engine.simulation.prepare_learner import rates_of_game, required
 from exaul.kernels import play as kernel
 from exaul.kernels.dense import make_learner
@@ -41,7 +42,7 @@ def make(
     gamma: float | None = None,
     anytime: bool = False,
     grid: ArrayLike | None = None,
-    log: tuple[ArrayLike, ArrayLike] | None = None,
+    log: tuple[ArrayLike, ArrayLike] | Records | None = None,
 ) -> tuple[GameLearner, LearnerParams]:
     """Make a learner, as pure functions of one game, and its ``params``.
 
@@ -58,7 +59,8 @@ def make(
             rounds: ``play`` takes the next of each, your own loop calls ``learner.reweigh`` with them. K and lam
             follow from the horizon.
         grid: [H] thresholds, if the learner starts from a log.
-        log: scores [N] and errors [N] of a log from which ``aci-rank`` starts, in [0, 1] each, the latest last.
+        log: scores [N] and errors [N] of a log from which ``aci-rank`` starts, in [0, 1] each, the latest last;
+            or the ``Records`` of ``exaul.load_log``.
 
     Returns:
         The learner, a static value with ``init``, ``decide`` and ``learn``, and its numbers: ``Params`` with
@@ -89,7 +91,7 @@ def make(
     return make_learner(definition, arms, Rows), params
 
 
-def _read_log(name: str, rule: Any, grid: Any, log: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+def _read_log(name: str, rule: Any, grid: Any, log: Any) -> tuple[Any, Any] | None:
     """Return the cuts [N] and errors [N] of a log, if any; BadInput if the learner cannot start from it."""
     if log is None:
         if name == registry.FROM_LOG:
@@ -99,6 +101,7 @@ def _read_log(name: str, rule: Any, grid: Any, log: tuple[Any, Any] | None) -> t
         raise BadInput("log: given without grid; its scores need the thresholds")
     if getattr(rule, "fit", None) is None:
         raise BadInput(f"log: given, but {name} does not start from a log")
+    log = (log.scores, log.errors) if isinstance(log, Records) else log
     log_cuts, log_errors = cuts(np.asarray(grid), log[0]), np.asarray(log[1], np.float64)
     check_holds("log", [len(x) for x in log], len(log[0]) == len(log[1]), "of two equal lengths")
     check_range("errors", log_errors, 0, 1)

@@ -29,7 +29,9 @@ LOG_POINTS = 200  # of curves whose points are evenly spaced in log t (chosen)
 class Sweep(FeedbackFlags, Layout):
     """The configuration of a sweep; every field is a flag of ``exaul sweep``.
 
-    Logs are read and user modules imported when the sweep is prepared, not here.
+    Logs are read and user modules imported when the sweep is prepared, not here. A field of several values takes
+    a list, a tuple or a single value, such as ``alphas=0.1``; logs and folders may be paths (``pathlib.Path``);
+    ``learners`` and ``environment`` take the objects, too, if they are variables of a module.
 
     Raises:
         BadInput: a field is out of range; the sentence names it.
@@ -127,6 +129,8 @@ class Sweep(FeedbackFlags, Layout):
     out: str | None = setting(None, "new or empty folder for tables, figures and manifest", "DIR")
 
     def __post_init__(self) -> None:
+        in_memory = "paths; a table is played by run(sweep, [Records(name, scores, errors, 0, None)])"
+        check_holds("logs", type(self.logs).__name__, not hasattr(self.logs, "columns"), in_memory)
         if self.grid == "":
             object.__setattr__(self, "grid", "uniform" if self.warm_start is None else LOG_GRID)
         object.__setattr__(self, "environment", registry.name_of("environment", self.environment))

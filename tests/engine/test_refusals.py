@@ -210,6 +210,7 @@ CALLS = [
     (lambda: exaul.environment("stochastic", [], [], [0, 1]), "^scores, errors: .* not empty"),
     (lambda: exaul.play("exaul", make()[1], **GAME), "^learner: 'exaul' found; it must be from exaul.make"),
     (lambda: run("exaul"), "^sweep: 'exaul' found"),
+    (lambda: Sweep(logs=pd.DataFrame({"score": [0.5]})), "^logs: 'DataFrame' found; it must be paths; a table is"),
     (lambda: make(arms=71, grid=np.linspace(0, 1, 70)), "^arms: 71 found; it must be 70"),
     *((partial(make, **x), f"^{rate}: given, but {x['learner']} has none") for rate, x in WITHOUT),
     (lambda: make("aci-rank", arms=2, grid=[0, 1], log=([0.5, 0.5], [1])), r"^log: \[2, 1\] found"),
@@ -255,6 +256,7 @@ def test_a_function_refuses_in_one_sentence(call, sentence):
 
 def test_what_is_refused_above_is_otherwise_accepted():
     assert play().shape == (2,)
+    assert Sweep(logs=[Path("a.csv")], out=Path("out")) == Sweep(logs="a.csv", out="out")
     assert make("ew", horizon=None, eta=0.1, lam=3.0)[1].gamma == 0  # which it has not, so none is required
     assert traced("quantile").shape == (10,)
 

@@ -179,10 +179,12 @@ def test_the_summary_says_how_often_a_record_is_used():
     assert "each row" not in run(Sweep(**fields, horizon=20)).summary()
 
 
-def test_a_table_for_a_paper():
+def test_a_table_for_a_paper(tmp_path):
     """With regrets and their bounds."""
     result = run(Sweep(**SMALL, learners=("aci-rank", "exaul", "always-abstain"), lambdas=(1, 2.5)))
+    result.write_tables(str(tmp_path))
     text = result.to_latex()
+    assert (tmp_path / "table.tex").read_text() == text
     lines = text.splitlines()
     title = r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & limit of $R_T$ & regret & regret at most \\"
     assert [lines[0], lines[6]] == ["% triviaqa-like: 2 trials of 600 rounds; 20 thresholds (uniform)", title]

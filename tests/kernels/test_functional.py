@@ -71,7 +71,7 @@ def test_nothing_underflows_at_any_rate():
 def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
     past, log = records_of(900, seed=1), records_of(T)
     grid = exaul.grid("log", 514, past.scores)
-    learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=(past.scores, past.errors))
+    learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=past)
     assert params.state.share not in (0.0, 0.3)
     answers = exaul.play(learner, params, exaul.cuts(grid, log.scores), log.errors, drawn(1)[0])
     numbers = {"alphas": (ALPHA,), "trials": 1, "warm_start": save_log(past, tmp_path / "log.csv")}

@@ -71,16 +71,16 @@ class Result:
         optional = {"advice": self.advice, "asked": self.asked, "traces": self.traces}
         return tabled | {name: table for name, table in optional.items() if table is not None and not table.empty}
 
-    def write_tables(self, path: Path) -> None:
+    def write_tables(self, path: str | Path) -> None:
         """Write the tables into an existing folder, and ``table.tex``."""
-        folder.write_files(path, self._tabled, {})
-        (path / "table.tex").write_text(self.to_latex(), encoding="utf-8")
+        folder.write_files(Path(path), self._tabled, {})
+        (Path(path) / "table.tex").write_text(self.to_latex(), encoding="utf-8")
 
-    def write_figures(self, path: Path) -> None:
+    def write_figures(self, path: str | Path) -> None:
         """Write the figures into an existing folder; over traces, only those of all traces."""
         # drawing each trace takes longer than most sweeps over it, and few of so many figures are looked at
         drawn = {"traces": self.traces} if self.traces is not None else self._tabled
-        folder.write_files(path, {}, draw(drawn, self._segments, self.manifest["configuration"]))
+        folder.write_files(Path(path), {}, draw(drawn, self._segments, self.manifest["configuration"]))
 
     @cached_property
     def advice(self) -> Table:

@@ -33,9 +33,10 @@ class Sided(NamedTuple):
     algorithm of the paper).
 
     Attributes:
-        charge: ``charge(where, P, Q, answered, error, params)`` returns the charges below and above the cut,
-            finite and >= 0. P and Q in [0, 1] are the probabilities that the drawn arm answers and abstains;
-            ``error`` is 0 if the learner does not see it.
+        charge: ``charge(where, P, Q, answered, error, params)`` returns a pair of floats [], finite and >= 0: the
+            charge of the arms below the cut, which answer, and then that of the arms above it, which abstain. P
+            and Q in [0, 1] are the probabilities that the drawn arm answers and abstains; ``error`` is 0 if the
+            learner does not see it.
         prior: in (0, 1), the first mass of the last arm; the others share the rest evenly. None: all are equal.
     """
 
@@ -55,8 +56,8 @@ class Drawn(NamedTuple):
     """A rule that draws an arm and charges only that arm, with the weights of ``Sided``.
 
     Attributes:
-        charge: ``charge(where, p, answered, error, params)`` returns the charge of the drawn arm, finite and
-            >= 0; p in (0, 1] is its probability, and ``error`` is 0 if the learner does not see it.
+        charge: ``charge(where, p, answered, error, params)`` returns the charge of the drawn arm, a float [],
+            finite and >= 0; p in (0, 1] is its probability, and ``error`` is 0 if the learner does not see it.
     """
 
     charge: Callable[..., Any]
@@ -81,11 +82,11 @@ class Ranked(NamedTuple):
 
     Attributes:
         start: the state before round 1, a NamedTuple of M floats.
-        decide: ``decide(where, state, high, low)`` returns the probability of answering a record. ``high`` in
-            [0, 1] is the share of recent records whose cut is at most the record's, ``low`` the share whose cut is
-            smaller; the rank is uniform between them.
-        learn: ``learn(where, state, answered, error, params)`` returns the state after the round;
-            ``params.weight`` is the weight of an abstention.
+        decide: ``decide(where, state, high, low)`` returns the probability in [0, 1] of answering a record.
+            ``high`` in [0, 1] is the share of recent records whose cut is at most the record's, ``low`` the share
+            whose cut is smaller; the rank is uniform between them.
+        learn: ``learn(where, state, answered, error, params)`` returns the state after the round, of
+            the type of ``start``; ``params.weight`` is the weight of an abstention.
         prior: > 0, in records.
         decay: in (0.07, 1); below, the counts overflow within a block, where they grow by ``decay^-256``.
         reserve: ``reserve(where, state, waiting, arms, params)`` returns the state as if every open answer were
@@ -104,11 +105,11 @@ class Ranked(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A rule of another kind: a learner as functions of one game that JAX traces.
+    """A rule of another kind: a learner as functions of one game that JAX traces (``docs/jax.md``).
 
     Attributes:
-        make: ``make(arms)`` returns an object that is static in JAX, with ``init``, ``decide`` and ``learn`` as in
-            ``exaul.kernels.play``; ``params`` is a ``RuleParams``, which ``init`` must not read. If it has
+        make: ``make(arms)`` returns a ``GameLearner``, an object that is static in JAX, with ``init``, ``decide``
+            and ``learn``; ``params`` is a ``RuleParams``, which ``init`` must not read. If it has
             ``reweigh(state, params)``, a sweep calls that before each block of 256 rounds; environments that see
             the learner's distribution over arms need ``distribution(state, params)``. Unless feedback is ``full``,
             it must not read the error of a round that it did not answer; a sweep hides it.
@@ -129,10 +130,10 @@ class Learner(NamedTuple, Generic[RuleType]):
         feedback: ``bandit`` (errors of its own answers), ``full`` (all errors), ``none``, or ``hindsight`` (a
             comparator that starts from the arm of least loss).
         rule: a ``Sided``, ``Drawn``, ``Ranked``, ``Fixed`` or ``Own``.
-        rates: ``rates(horizon, arms)`` returns the rates for a known horizon T >= 1 and H >= 2 arms; None if there
+        rates: ``rates(horizon, arms)`` returns the ``Rates`` for a known horizon T >= 1 and H >= 2 arms; None if
+            there are none.
+        anytime: ``anytime(t, arms)`` returns the ``Rates`` of round t >= 1 for an unknown horizon; None if there
             are none.
-        anytime: ``anytime(t, arms)`` returns the rates of round t >= 1 for an unknown horizon; None if there are
-            none.
         regret_bounds: its proved bounds of the regret; None if there are none.
         risk_bound: ``risk_bound(eta, t, answered, alpha, state)`` returns a bound of the FDR risk R_t (eq. 1) on
             every sequence; eta [K] is the rate or step of each block, and ``state`` that of a ``Ranked`` rule

@@ -9,7 +9,7 @@ import numpy as np
 
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
-from exaul.engine.results import figures
+from exaul.engine.results import figures, sweep_figures
 from exaul.engine.results.text_table import with_answered
 from exaul.kernels.metrics import Floats
 from experiments.claims import (
@@ -126,7 +126,7 @@ def _draw(tables: Tables) -> Figures:
     """Draw the figures of a sweep, and what an adaptive environment asked."""
     segments = count_segments(tables["trials"]["environment"].iloc[0])
     asked = {"asked": figures.asked_figure(tables["asked"])} if "asked" in tables else {}
-    return figures.draw(tables["trials"], tables["curves"], segments) | asked
+    return sweep_figures.draw(tables["trials"], tables["curves"], segments) | asked
 
 
 def _draw_alphas(tables: Tables) -> Figures:

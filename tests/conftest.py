@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from exaul.engine import machine, registry
 from exaul.engine import run as engine_run
-from exaul.engine.results import advice, figures, trials
+from exaul.engine.results import advice, sweep_figures, trials
 from exaul.engine.simulation import totals
 from exaul.kernels import metrics
 from exaul.serving import configuration
@@ -128,7 +128,7 @@ def _risk_is_bounded(monkeypatch):
 
 def draw_few_figures(patch):
     """Draw an empty figure in place of those of a sweep: they are made of the tables alone, and take longer."""
-    patch.setattr(figures, "draw", lambda *tables: {"answered": Figure()})
+    patch.setattr(sweep_figures, "draw", lambda *tables: {"answered": Figure()})
 
 
 @pytest.fixture

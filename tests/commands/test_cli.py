@@ -223,10 +223,10 @@ import jax
 before = dict(jax.config.values)
 from exaul.commands import main
 from exaul.engine import run
-from exaul.engine.results import figures
+from exaul.engine.results import sweep_figures
 
 assert dict(jax.config.values) == before and not jax.config.jax_enable_x64
-figures.draw = lambda *tables: {}
+sweep_figures.draw = lambda *tables: {}
 """
     # imperfect feedback is prepared before JAX is set to float64; rounding would be a warning
     flags = (

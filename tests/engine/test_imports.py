@@ -161,9 +161,9 @@ import json, sys
 {first}
 from exaul.commands.main import main
 from exaul.engine.folder import SweepFolder
-from exaul.engine.results import figures
+from exaul.engine.results import sweep_figures
 from exaul.engine.simulation import chunks
-figures.draw = lambda *arguments: {{}}  # which would take longer than all else
+sweep_figures.draw = lambda *arguments: {{}}  # which would take longer than all else
 chunks.CHUNK, save = 1, SweepFolder.save_state
 def stop(*arguments):
     save(*arguments)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from exaul import Sweep, run
-from exaul.engine.results import figures
+from exaul.engine.results import sweep_figures
 from exaul.kernels.game import Rates
 from exaul.kernels.native.backend import reweigh_periods
 from tests.games import records_of
@@ -73,19 +73,19 @@ def test_rows_are_in_the_order_of_the_flags():
 
 
 def test_texts_and_figures_tell_the_rates_apart(monkeypatch):
-    monkeypatch.setattr(figures, "OVER_TIME", {"fdr": figures.OVER_TIME["fdr"]})  # of all figures
-    monkeypatch.setattr(figures, "AT_HORIZON", {"fdr": figures.AT_HORIZON["fdr"]})
+    monkeypatch.setattr(sweep_figures, "OVER_TIME", {"fdr": sweep_figures.OVER_TIME["fdr"]})  # of all figures
+    monkeypatch.setattr(sweep_figures, "AT_HORIZON", {"fdr": sweep_figures.AT_HORIZON["fdr"]})
     log = [records_of(300)]
     result = run(Sweep(**SMALL, **RATES, learners=("exaul", "aci-rank")), log)
     text = result.summary(theory=True)
     assert "exaul, eta x 0.5, gamma x 3" in text
     assert "aci-rank, step 0.1" in text
-    drawn = figures.draw(result.trials, result.curves)
+    drawn = sweep_figures.draw(result.trials, result.curves)
     (axes, *_) = drawn["fdr"].axes
     assert len(axes.get_legend_handles_labels()[1]) == 4 + 2 + 1  # and the target
     four = result.curves[result.curves["learner"] == "exaul"]
     for curves, lines in (four, 4), (result.curves, 6):  # more than four bands would hide one another
-        figure = figures.draw(result.trials, curves)["fdr"]
+        figure = sweep_figures.draw(result.trials, curves)["fdr"]
         assert [band.get_visible() for band in figure.axes[0].collections] == [lines == 4] * lines
         assert ("band" in figure.get_supxlabel()) == (lines == 4)
     drawn_by = {x: drawn[f"fdr-by-{x}"].axes[0].get_legend_handles_labels()[1] for x in ("eta-scale", "step")}

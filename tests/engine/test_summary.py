@@ -200,11 +200,11 @@ def test_a_table_for_a_paper(tmp_path):
     assert "\nmine & " in replace(result, trials=mine).to_latex()
     assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
     for grid, start in (
-        ({}, "thresholds, and the start of aci-rank, from"),
+        ({}, "and the start of aci-rank come from"),
         ({"grid": "uniform"}, "; aci-rank starts from"),
     ):
         started = run(Sweep(**SMALL | grid, learners=("aci-rank",), warm_start="0.5")).to_latex()
-        assert f"{start} 50% of its rows; " in started.splitlines()[0]
+        assert f"{start} the other half of the log; " in started.splitlines()[0]
 
 
 # Tables within a width: which columns are left out, what is cut, and that nothing else changes.

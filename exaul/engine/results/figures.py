@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context, rcParams
-from matplotlib.axes import Axes
+from matplotlib.axes import Axes as Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_rgb as to_rgb
 from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox as Bbox
 
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import text_table
-from exaul.engine.results.text_table import as_label, even_lines, plain, with_answered, with_rates
-from exaul.kernels.learners.aci_rank import STEP
+from exaul.engine.results.text_table import as_label, even_lines, plain, with_rates
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -50,18 +49,10 @@ BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":", "markersize":
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 PANELS = 18  # most panels in a figure; of more groups, some are drawn
 _PANEL_WIDTH, _SINGLE = 2.0, 3.3  # least inches of a panel in a row of several, and of one alone (that of a column)
-_NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
-_BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 LETTERS = 14  # of the names of ticks that fit in an inch
-_PANEL = ["source", "alpha", "lambda"]  # one panel per combination
+PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 REGRET = "regret (in units of the loss)"
-OVER_TIME = {  # by name of the figure: ``curve``, ``label`` and ``dotted`` of ``over_time``
-    "fdr": ("fdr", FDR, ""),
-    "answered-over-time": ("answered", ANSWERED, ""),
-    "risk": ("fdr_risk", "wrong above the target, R$_t$", "risk_bound"),
-    "regret": ("regret", REGRET, "regret_bound"),
-}
 SWEPT = {
     "alpha": "target FDR $\\alpha$",
     "lambda": "weight of the FDR $\\lambda$",
@@ -77,39 +68,11 @@ BOUNDS = {
     "regret_bound": "bound, with probability {probability}",
     "mean_bound": "bound of the mean",
 }
-COUNT = "{x:,.0f}"  # how a number of rounds or errors is written
+COUNT = "{x:,.10g}"  # how a number of rounds or errors is written
+PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
-
-
-def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str] = {}) -> dict[str, Figure]:
-    """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
-
-    Lines show the shifts between ``segments`` of one source each; ``best`` is the advised learner by source, alpha.
-    Captions name the ``probability`` of bounds, if there is such a column.
-    """
-    curves = with_answered(with_rates(curves))
-    drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
-    ends = curves.groupby([*_PANEL, "learner"])[["t", "answered_mean", "regret_bound"]].transform("max")
-    curves.loc[ends["answered_mean"] == 0, ["fdr_mean", "answered_mean"]] = np.nan  # no FDR without answers
-    curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
-    curves.loc[ends["regret_bound"] >= ends["t"], "regret_bound"] = np.inf  # not drawn: no regret is above T
-    trials = trials.assign(answered=1 - trials["inefficiency"])
-    trials.loc[trials.groupby("learner")["answered"].transform("max") == 0, "answered"] = np.nan
-    trials.loc[trials["regret_bound"] >= trials["horizon"], "regret_bound"] = np.inf
-    trials.loc[trials["learner"] == "best-fixed", "regret"] = np.nan  # 0 at T, by definition
-    for name, (curve, label, bound) in OVER_TIME.items():
-        if curves[f"{curve}_mean"].notna().any():
-            drawn[name] = over_time(curves, curve, label, segments, dotted=bound)
-    for swept in (x for x in SWEPT if x in trials and trials.groupby("source")[x].nunique().max() > 1):
-        played = with_rates(trials[trials[swept].notna()], but=swept)
-        lacking = ", ".join(trials.loc[trials[swept].isna(), "learner"].unique())
-        for column in (column for column in AT_HORIZON if played[column].notna().any()):
-            name = f"{column}-by-{swept.replace('_', '-')}"
-            drawn[name] = against(played, swept, column, bound="regret_bound" * (column == "regret"))
-            add_note(drawn[name], f"Not drawn, without this rate: {plain(lacking)}." * bool(lacking))
-    return with_trials(drawn, trials)
 
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
@@ -117,75 +80,6 @@ def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
     for figure in drawn.values():
         add_note(figure, f"{plain(text_table.describe_trials(trials))}.")
     return drawn
-
-
-def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
-    """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
-
-    Best is the top, left of the target. A learner that answers nothing has no mark; the advised one has a ring.
-    """
-    figure, panels = panel_grid(trials, ANSWERED, by=_PANEL)
-    named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
-    learners = trials.groupby([*_PANEL, "learner"])
-    shares = 1 - learners["inefficiency"].mean()
-    low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
-    ringed, ring, margin = "", "", max(0.15 * (high - low), 0.03)
-    largest = np.fmax(learners["fdr"].quantile(0.95), learners["fdr"].mean())[shares > 0].max()
-    right = 1.08 * max(trials["alpha"].max(), largest)  # NaN is not above
-    for axes, rows in panels:
-        alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
-        best = advised.get((rows["source"].iloc[0], alpha))
-        for style, name, group in styled_lines(rows):
-            fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
-            if answered > 0:
-                axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
-                hollow = dict[str, Any](linestyle="", markersize=6, clip_on=False)
-                hollow |= {} if ", " in name else {"markerfacecolor": "none"}  # rates differ in what is filled
-                axes.plot(fdr, answered, label=plain(name), **style | hollow)
-                dots[plain(name)] = fdr, answered
-                if name.partition(", ")[0] == best and group["step"].iloc[0] == STEP:
-                    axes.plot(fdr, answered, "ok", **hollow | {"markersize": 12, "markerfacecolor": "none"})
-                    start = "" if trials["warm_start"].notna().any() else text_table.NOT_FROM_LOG
-                    ringed, ring = plain(name), f" The ring marks the advised learner{start}."
-        axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
-        axes.set(xlim=(0, right), ylim=(max(low - margin, 0), high + margin), xlabel=FDR)
-        in_percent(axes.xaxis, axes.yaxis)
-    spread = "A mark is the mean over trials, its line has the FDR of 5% to 95% of them. "
-    note = f"{spread * (trials['trial'].nunique() > 1)}The target is dashed.{ring}"
-    add_legend(figure, [] if named else panels, note + _missing_note(trials, trials["inefficiency"] < 1))
-    if named:
-        figure.draw_without_rendering()  # lays out the panel
-        _name_dots(axes, dots, bold=ringed)
-    return figure
-
-
-def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -> None:
-    """Write a name beside each dot, at the nearest free place, with a line to it if it is far."""
-
-    def gap(box: Bbox, point: Any) -> float:
-        return float(np.hypot(*np.maximum(np.maximum(box.min - point, point - box.max), 0)))
-
-    places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
-    scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
-    occupied = [Bbox([dot, dot]).padded((7 if name == bold else 6) * scale) for name, dot in places.items()]
-    occupied.append(axes.lines[-1].get_window_extent())  # the target
-    occupied += [axes.transData.transform_bbox(x.get_datalim(axes.transData)) for x in axes.collections]  # spreads
-    for name in sorted(dots, key=lambda name: dots[name][1]):
-        width, boxes = (4.1 if name == bold else 3.5) * len(name) + 3, dict[tuple[int, int], Bbox]()
-        for right, up in near:
-            corner = places[name] + scale * np.array([right + width * (np.sign(right) - 1) / 2, up - 4])
-            boxes[right, up] = Bbox([corner, corner + scale * np.array([width, 8])])
-        fitting = [offset for offset in near if axes.bbox.count_contains(boxes[offset].corners()) == 4] or near
-        free = min(boxes[offset].count_overlaps(occupied) for offset in fitting)
-        fitting = [offset for offset in fitting if boxes[offset].count_overlaps(occupied) == free]
-        # a name that is nearer to another dot would be read as its name
-        owned = [x for x in fitting if min(places, key=lambda dot: gap(boxes[x], places[dot])) == name]
-        best = (owned or fitting)[0]
-        occupied.append(boxes[best])
-        text_style = dict[str, Any](fontsize=7, va="center", bbox={"color": "white", "pad": 0.5}, zorder=1)
-        text_style |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
-        line = {"arrowstyle": "-", "linewidth": 0.5 * (np.hypot(*best) > 15), "shrinkB": 6}
-        axes.annotate(name, dots[name], best, arrowprops=line, weight=400 + 300 * (name == bold), **text_style)
 
 
 def in_percent(*axes: Axis) -> None:
@@ -210,7 +104,7 @@ def _band(
 def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
     """Return what the lines and bands of the panels show."""
     bands = [band.get_visible() for axes, _ in panels for band in axes.collections]  # none if trials are equal
-    note = ", its band reaches from 5% to 95% of them" * any(bands)
+    note = f", its band {PERCENTILES}" * any(bands)
     return f"A line is the mean over trials{note}." * bool(bands)
 
 
@@ -231,7 +125,7 @@ def over_time(
     label: str,
     segments: int = 1,
     lines: str = "learner",
-    by: Sequence[str] = tuple(_PANEL),
+    by: Sequence[str] = tuple(PANEL),
     dotted: str = "",
 ) -> Figure:
     """Draw a curve over rounds, on the same y axis in all panels: mean over trials, with a band from 5% to 95%.
@@ -246,7 +140,7 @@ def over_time(
     figure, panels = panel_grid(curves, label + ", up to $t$" * are_shares, [x for x in by if x != lines])
     horizon = curves["t"].max()  # the axis is logarithmic if T is large, or if checkpoints are, for a regret
     log = horizon >= LOG_HORIZON or (bool(dotted) and curves["t"].median() < horizon / 4)
-    unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 2000 and not log else (1, "round $t$")
+    unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 1000 and not log else (1, "round $t$")
     is_drawn, early = curves[f"{curve}_mean"].notna(), 0.03 * horizon
     late = curves[is_drawn & (curves["t"] > early)]  # the noise of the first rounds would set the scale
     first = early / unit * (are_shares and not log)  # and its bands would hide one another
@@ -280,16 +174,16 @@ def over_time(
         axes.set(xscale="log" if log else "linear", xlabel=rounds)
         start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
         axes.set_xlim(start * log, rows["t"].max() / unit)
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
+        axes.xaxis.set_major_formatter(COUNT)
         if not log:
-            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
         axes.set_yscale(**scale)
         if dotted:
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         axes.set_ylim(ends)
         if are_shares:
             in_percent(axes.yaxis)
-    note = _lines_note(panels) + _missing_note(curves, is_drawn)
+    note = _lines_note(panels) + missing_note(curves, is_drawn)
     if dotted:
         note += _bound_note(panels[0][0], curves[is_drawn], dotted, where=" where it is below $t$")
         note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
@@ -297,7 +191,7 @@ def over_time(
     return figure
 
 
-def _missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
+def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
     """Return what learners lack of which no row is drawn."""
     learners = rows["learner"]
     return "".join(f" {plain(name)} {lack}." for name in learners[~learners.isin(learners[is_drawn])].unique())
@@ -338,7 +232,7 @@ def asked_figure(table: Table) -> Figure:
     return figure
 
 
-def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PANEL), bound: str = "") -> Figure:
+def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PANEL), bound: str = "") -> Figure:
     """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
 
     ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
@@ -376,7 +270,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(_PA
             axes.set_ylim(max(lowest - 0.05, 0) if column == "answered" else 0, 1.04 * largest or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
-    note = _lines_note(panels) + _missing_note(table, table[column].notna(), lack)
+    note = _lines_note(panels) + missing_note(table, table[column].notna(), lack)
     note += " From -1 to 1 the y axis is linear." * (panels[0][0].get_yscale() == "symlog")
     if bound:
         note += _bound_note(panels[0][0], table.dropna(subset=column), bound)

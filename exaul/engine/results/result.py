@@ -226,8 +226,8 @@ def captioned(configuration: Mapping[str, Any]) -> dict[str, str]:
 
 
 def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of the given tables of a sweep by name; ``segments`` as in ``figures.draw``."""
-    from exaul.engine.results import figures, trace_figures  # import matplotlib
+    """Return the figures of the given tables of a sweep by name; ``segments`` as in ``sweep_figures.draw``."""
+    from exaul.engine.results import figures, sweep_figures, trace_figures  # import matplotlib
 
     tabled = {name: short_learner_names(table) for name, table in tabled.items()}
     drawn: dict[str, Any] = {}
@@ -238,7 +238,9 @@ def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str,
         known, note = captioned(configuration), ""
         trials, curves = tabled["trials"].assign(**known), tabled["curves"].assign(**known)
         if traces is None:
-            advised = advice.advised(tabled.get("advice", files.Table([])), trials)
+            given, advised = tabled.get("advice"), dict[float, str]()
+            if given is not None:
+                advised = dict.fromkeys(given["alpha"], summary.NONE) | advice.advised(given, trials)
             best = {(x, alpha): name for x in trials["source"].unique() for alpha, name in advised.items()}
         else:  # whole traces, as many as one figure has panels for
             if trials.groupby("source")["lambda"].nunique().max() == 1:  # sqrt(T), of traces that differ in length
@@ -250,7 +252,7 @@ def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str,
             )
             best = traces.set_index(["trace", "alpha"])["advised"].to_dict()
             note = f"Not drawn, but in the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
-        of_cells = figures.draw(trials, curves, segments, best)
+        of_cells = sweep_figures.draw(trials, curves, segments, best)
         for figure in of_cells.values():
             figures.add_note(figure, plain(note))
         drawn |= of_cells

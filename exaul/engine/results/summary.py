@@ -173,13 +173,14 @@ def as_latex(trials: Table, delta: float) -> str:
         body.insert(columns["alpha"].index(alpha), r"\midrule")
     lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
     lam = f"; lambda = {trials['lambda'].iloc[0]:.4g}" if trials["lambda"].nunique() == 1 else ""
-    grid = f"{as_range(trials['arms'])} thresholds ({', '.join(trials['grid'].unique())})"
+    played, grids = describe_trials(trials), ", ".join(trials["grid"].unique())
+    grid = f"grid: {grids}" if "thresholds (" in played else f"{as_range(trials['arms'])} thresholds ({grids})"
     meanings = [
         "R_T: wrong answers minus alpha times the answers; its limit is certain on any sequence (--: none is)",
         f"regret at most: with probability {1 - delta:g} per trial (--: none is proved, > T: none below T)",
         f"+-: {OVER_TRIALS.removeprefix('mean ±')}",
     ]
-    comment = "\n".join(f"% {line}" for line in (f"{describe_trials(trials)}; {grid}{lam}", *meanings))
+    comment = "\n".join(f"% {line}" for line in (f"{played}; {grid}{lam}", *meanings))
     return f"{comment}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 

@@ -8,7 +8,6 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +63,11 @@ def describe_trials(trials: "Table") -> str:
     start, of_log = "", set(trials["grid"]) == {LOG_GRID}
     if len(logs) == 1 and trials["warm_start"].notna().all():
         share = re.fullmatch(r"([\d.e-]+) of (.+)", logs[0])  # "0.5 of LOG"
-        log = f"{100 * float(share[1]):.6g}% of its rows" if share and share[2] == played else logs[0]
-        cuts = f"{as_range(trials['arms'])} thresholds, and the start of aci-rank," if of_log else "aci-rank starts"
-        start = f"; {cuts} from {log}"
+        percent = 100 * float(share[1]) if share and share[2] == played else 0
+        rows = "the other half" if percent == 50 else f"another {percent:.6g}%"
+        log = f"{rows} of the log" if percent else logs[0]
+        cuts = f"thresholds ({as_range(trials['arms'])}) and the start of aci-rank come"
+        start = f"; {cuts if of_log else 'aci-rank starts'} from {log}"
     count = trials["trial"].nunique()
     return f"{played}{column}: {count:,} trial{'s' * (count > 1)} of {as_range(horizons)} rounds{start}"
 
@@ -158,11 +159,21 @@ def as_range(counts: Any) -> str:
 
 
 def even_lines(text: str, width: int) -> list[str]:
-    """Return a text in as few lines as fit, of about one length, so that none has a single word."""
-    broken = partial(textwrap.wrap, text, break_on_hyphens=False)
-    count, longest = len(broken(width)), max(map(len, text.split()))
+    """Return a text in as few lines as fit, of about one length, so that none has a single word.
+
+    Lines also break after the colons and commas within a name, as in ``log:model=a,dataset=b``.
+    """
+
+    def broken(size: int) -> list[str]:
+        return _Wrapper(size, break_on_hyphens=False).wrap(text)
+
+    count, longest = len(broken(width)), max(map(len, filter(None, _Wrapper.wordsep_simple_re.split(text))))
     sizes = range(min(max(len(text) // count, longest), width), width + 1)
     return next(lines for lines in map(broken, sizes) if len(lines) == count)
+
+
+class _Wrapper(textwrap.TextWrapper):
+    wordsep_simple_re = re.compile(r"(\s+)|(?<=[:,])(?=[^\W\d])")
 
 
 def plain(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from exaul.engine.results import figures
+from exaul.engine.results import sweep_figures
 from tests.commands.boundaries import helpers
 
 
@@ -19,7 +19,9 @@ def _folder_with_log(in_folder):
 @pytest.fixture
 def one_figure(monkeypatch):
     """Draw one of the figures of a sweep."""
-    monkeypatch.setattr(figures, "draw", lambda trials, *more: {"answered": figures.answered_against_wrong(trials)})
+    monkeypatch.setattr(
+        sweep_figures, "draw", lambda trials, *more: {"answered": sweep_figures.answered_against_wrong(trials)}
+    )
 
 
 @pytest.fixture

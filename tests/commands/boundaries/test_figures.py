@@ -19,9 +19,9 @@ from exaul.commands.main import main
 from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
-from exaul.engine.results import figures, trace_figures
+from exaul.engine.results import figures, sweep_figures, trace_figures
 from exaul.engine.results.result import draw
-from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, even_lines, short_learner_names, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
@@ -29,7 +29,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_how_many_are_not():
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.Table([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
-    figure = figures.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan, trial=0))
+    figure = sweep_figures.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan, trial=0))
     omitted = "182 more panels are not drawn: see the tables."
     assert figure.get_supxlabel().splitlines() == [omitted, "The target is dashed."]  # no spread of one trial
     drawn = [axes for axes in figure.axes if axes.collections]
@@ -149,13 +149,14 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
         assert left.x1 < right.x0
     rise = dict.fromkeys(("rise_mean", "rise_q05", "rise_q95"), 9.0)
     thousands = "round $t$ (thousands)"
-    for horizon, label, end in ((200, "round $t$", 200), (2400, thousands, 2.4), (5000, thousands, 5)):
+    for horizon, label, end in ((200, "round $t$", 200), (2999, thousands, 2.999), (5000, thousands, 5)):
         curves = files.Table([rows[0] | rise | {"t": t} for t in (horizon // 2, horizon)])
         figure = figures.over_time(curves, "rise", "rise")
         (axes,) = [axes for axes in figure.axes if axes.lines]
         figure.draw_without_rendering()
         ticks = [x.get_text() for x in axes.get_xticklabels()]
         assert len({*ticks}) == len(ticks) > 2
+        assert float(ticks[1]) in (0.5, 1, 20, 50)  # round
         vacuous = figures.over_time(curves.assign(risk_bound=2.0 * horizon), "rise", "rise", dotted="risk_bound")
         vacuous.draw_without_rendering()
         assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
@@ -244,10 +245,15 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     ]
     monkeypatch.setattr(figures, "PANELS", 5)
     tabled = {"traces": files.Table(rows), "trials": trials, "curves": curves}
-    drawn = draw(tabled, 1, {"delta": 0.2, "score": "score"})
+    unstarted = draw(tabled, 1, {"delta": 0.2, "score": "score"})["answered"]
+    assert not any(line.get_markersize() == 11 for axes in unstarted.axes for line in axes.lines)
+    assert "Advised in 1 of 4 panels, but not played here, is aci-rank" in " ".join(
+        unstarted.get_supxlabel().split()
+    )
+    drawn = draw(tabled | {"trials": trials.assign(warm_start="a log")}, 1, {"delta": 0.2, "score": "score"})
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
-    assert [sum(line.get_markersize() == 12 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
+    assert [sum(line.get_markersize() == 11 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
     for name, others in ("fdr", ["best-fixed", "target $\\alpha$"]), ("regret-by-alpha", []):  # best-fixed has none
         named = [text.get_text() for text in drawn[name].legends[0].get_texts()]
         assert {*named} == {"aci-rank", "no", *others}
@@ -257,7 +263,7 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     }
     said = drawn["answered"].get_supxlabel()
     assert said.endswith("\nNot drawn, but in the tables: a")
-    assert "The ring marks" in said
+    assert "learner is advised where there is no ring." in " ".join(said.split())
 
 
 def dots_of(axes):
@@ -274,7 +280,7 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     """
     result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,), checkpoints=("log",)))
     best = {(result.trials["source"].iloc[0], 0.1): "aci-rank"}
-    drawn = figures.draw(result.trials, result.curves, 1, best)
+    drawn = sweep_figures.draw(result.trials, result.curves, 1, best)
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
     dots, ringed = dots_of(axes)
@@ -282,12 +288,13 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     assert not any(line.get_clip_on() for line in axes.lines if line.get_label() != "target")  # also at an FDR of 0
     first = result.trials[result.trials["learner"] == "aci-rank"].assign(step=0.3, fdr=0.0)
     steps = with_rates(files.stack([first, result.trials]))
-    (labelled,) = figures.answered_against_wrong(steps, best).axes
+    (labelled,) = sweep_figures.answered_against_wrong(steps, best).axes
     several, ringed = dots_of(labelled)
     assert ringed == several["aci-rank, step 0.025"]
     assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
+    assert len({text.get_color()[0] for text in axes.texts}) == len(axes.texts)  # each in that of its mark
     spread = result.trials.assign(fdr=result.trials["fdr"] + 0.1 * result.trials["trial"])
-    (wide,) = figures.answered_against_wrong(spread, best).axes
+    (wide,) = sweep_figures.answered_against_wrong(spread, best).axes
     wide.figure.draw_without_rendering()  # places the names
     for lines, text in product(wide.collections, wide.texts):  # no name is on the line of a learner
         ends = wide.transData.transform(lines.get_segments()[0])
@@ -328,6 +335,12 @@ def test_a_title_breaks_between_its_parts():
     assert figure.get_supxlabel() == "Each title begins with log:model="
 
 
+def test_a_long_name_breaks_between_its_parts():
+    """Not within a word; a number keeps its comma."""
+    lines = even_lines("log:model=Llama-3-70B-Instruct,dataset=mmlu: 20 trials of 1,500 rounds", 32)
+    assert lines == ["log:model=Llama-3-70B-Instruct,", "dataset=mmlu: 20 trials of", "1,500 rounds"]
+
+
 def test_a_pdf_has_no_font_of_type_3(tmp_path):
     """Which some publishers refuse. Nor is there a warning if the x axis spans all floats."""
     rows = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": [1e-300, 1e300], "fdr": 0.1}
@@ -341,7 +354,7 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
     result = run(Sweep(trials=2, horizon=300, arms=20, learners=("no-abstention",), alphas=(0.1, 0.2)))
     silent = result.curves["alpha"] == 0.1
     result.curves.loc[silent, [name for name in result.curves if name.startswith("inefficiency_")]] = 1.0
-    drawn = figures.draw(result.trials, result.curves)
+    drawn = sweep_figures.draw(result.trials, result.curves)
     assert [len(axes.lines) for axes in drawn["fdr"].axes] == [1, 2]  # the target, and beside it the learner
     for name, bound in ("risk", "limit on any sequence"), ("regret", "bound"):
         said = " ".join(drawn[name].get_supxlabel().split())
@@ -404,7 +417,7 @@ def test_each_alpha_is_marked_with_its_share_and_score_or_said_to_be_not_reached
 
 
 def test_tables_are_kept_if_a_figure_fails(monkeypatch):
-    monkeypatch.setattr(figures, "draw", lambda *_: 1 / 0)
+    monkeypatch.setattr(sweep_figures, "draw", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(Sweep(trials=2, horizon=300, arms=20, learners=("ew",), out="out"))
     assert {"trials.csv", "curves.csv"} < {path.name for path in Path("out").iterdir()}

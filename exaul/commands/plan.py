@@ -38,7 +38,7 @@ MEANINGS = {
 class Plan(RatingFlags, Layout):
     """The setting of the guarantees. Every field is a flag of ``exaul plan``."""
 
-    alpha: float = setting(0.05, "target FDR in (0, 1)", "ALPHA")
+    alpha: float = setting(0.1, "target FDR in (0, 1)", "ALPHA")
     horizon: int = setting(30_000, "rounds T", "T")
     arms: int = setting(1000, "number H of thresholds of the grid, at least 2", "H")
     delta: float = setting(0.05, "guarantees hold with probability 1 - delta, in (0, 1)", "DELTA")

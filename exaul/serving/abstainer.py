@@ -197,8 +197,8 @@ class Abstainer:
             error: 1, true or "down" if the answer is wrong; 0, false or "up" if it is right; or a number between.
 
         Returns:
-            The ``Outcome``: ``counted``; or, with the state unchanged, ``repeated`` (only the first counts),
-            ``late`` (expired), ``withdrawn``, ``withheld`` (not shown), ``unaudited`` or ``unknown``.
+            ``counted``; or, with the state unchanged, ``repeated`` (only the first counts), ``late`` (expired),
+            ``withdrawn``, ``withheld`` (not shown), ``unaudited`` or ``unknown``.
 
         Raises:
             BadInput: the error is not in [0, 1], or the id is not a text; the state is unchanged.
@@ -220,9 +220,9 @@ class Abstainer:
         answers. If the answer was audited and has no feedback yet, that limit counts it as wrong for ever.
 
         Returns:
-            The ``Outcome``: ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never
-            given, or is not among the REMEMBERED latest closed ones. Each call with an unknown id counts as the
-            withdrawal of an answer, so that ``fdr_limit`` holds in both cases.
+            ``withdrawn``; ``withheld``, with the state unchanged; or ``unknown``: the id was never given, or is not
+            among the REMEMBERED latest closed ones. Each call with an unknown id counts as the withdrawal of an
+            answer, so that ``fdr_limit`` holds in both cases.
 
         Raises:
             BadInput: the id is not a text; the state is unchanged.

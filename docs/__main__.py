@@ -52,7 +52,7 @@ Each flag is a link to itself. These pages show how to use the commands:
 
 - `inspect`, `sweep`, `profiles` and `convert`: [Your own log](../logs.md)
 - `plan` and `verify`: [What is promised](../promises.md#numbers)
-- `serve` and `audits`: [The gateway in five minutes](../service.md) and [in production](../operations.md)
+- `serve` and `audits`: [The service: gateway and audits](../service.md) and [in production](../operations.md)
 - `journal`: [The learner in your program](../online.md#many-keys-and-crashes)
 - `collect`, `score` and `live`: [Language models](../language-models.md)
 - `figures`: [Results](../results.md#figures)

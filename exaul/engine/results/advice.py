@@ -100,8 +100,8 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
     cautions = [x for x in (short, find_drift(source.scores, source.errors)) if x]
     refused = [row["alpha"] for row in rows if row["learner"] == ACI_RANK and not row["advised"]]
     usable = usable_alpha(source, pairs, max(refused)) if refused else {}
-    found = {"usable_alpha": usable.get("alpha", np.nan), "usable_answered": usable.get("answered", np.nan)}
-    return [row | found | {"caution": "; ".join(cautions) or np.nan} for row in rows]
+    columns = {"usable_alpha": usable.get("alpha", np.nan), "usable_answered": usable.get("answered", np.nan)}
+    return [row | columns | {"caution": "; ".join(cautions) or np.nan} for row in rows]
 
 
 def usable_alpha(source: Records, pairs: Sequence[tuple[Records, Records]], above: float) -> Mapping[str, Any]:
@@ -117,8 +117,8 @@ def usable_alpha(source: Records, pairs: Sequence[tuple[Records, Records]], abov
         judged[alpha] = _judged(source, pairs, np.array([alpha]))[0]
         return int(judged[alpha]["advised"])
 
-    found = candidates[bisect_left(candidates, 1, key=is_advised) :]
-    return judged[found[0]] if len(found) else {}
+    advised_alphas = candidates[bisect_left(candidates, 1, key=is_advised) :]
+    return judged[advised_alphas[0]] if len(advised_alphas) else {}
 
 
 def _judged(source: Records, pairs: Sequence[tuple[Records, Records]], alphas: Floats) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from exaul.engine.sweep import Sweep
 from exaul.kernels.metrics import Floats, Z
 
 CELL_COLUMNS = ("source", "learner", "alpha", "lambda", *RATE_COLUMNS)
-SLOPE_COLUMNS = "slope", "low", "high"
+SLOPE_COLUMNS = "slope", "low", "high", "last_slope"
 
 
 def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
@@ -27,15 +27,15 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
 
     Args:
         sweep: the configuration; ``horizon`` is replaced. ``out`` is a folder (absent or empty) for this table, as
-            ``regret-scaling.csv``; for ``regret-by-horizon.csv``, with the mean regret and its bound at each T; and
-            for their figure ``regret-scaling``, a log-log plot.
+            ``regret-scaling.csv``; for ``regret-by-horizon.csv``, with the regret and its bound at each T;
+            and for their figure ``regret-scaling``, a log-log plot.
         horizons: two or more T, in any order.
 
     Returns:
         A row per source, learner and cell (lambda is NaN if it is sqrt(T)): ``slope`` by least squares on the mean
         regret over trials; ``low`` and ``high``, its 95% confidence interval over trials (normal approximation; it
-        does not tell whether the growth is a power of T). NaN where a mean regret is not positive, as for
-        ``best-fixed``; the interval is also NaN with one trial.
+        does not tell whether the growth is a power of T); and ``last_slope``, between the last two T. NaN where a
+        mean regret is not positive, as for ``best-fixed``; the interval is also NaN with one trial.
 
     Raises:
         BadInput: fewer than two horizons, or one is given twice; or the sweep cannot be run.
@@ -44,18 +44,24 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     check_holds("horizons", horizons, is_list and len(set(horizons)) == len(horizons) > 1, "two or more, each once")
     if sweep.out is not None:
         folder.check_output_folder(sweep.out)
-    tables = [run(replace(sweep, horizon=T, out=None)).trials for T in sorted(horizons)]
+    results = [run(replace(sweep, horizon=T, out=None)) for T in sorted(horizons)]
+    tables = [result.trials for result in results]
     if not sweep.lambdas:
         tables = [table.assign(**{"lambda": np.nan}) for table in tables]
     rows, points = list[dict[str, Any]](), list[dict[str, Any]]()
     for cell, trials in files.stack(tables).groupby(list(CELL_COLUMNS), sort=False, dropna=False):
         regret = trials.pivot_table(index="trial", columns="horizon", values="regret").to_numpy()
         slope, margin = fit_slope(regret, np.sort(horizons))
-        fitted = zip(SLOPE_COLUMNS, (slope, slope - margin, slope + margin), strict=True)
+        last, _ = fit_slope(regret[:, -2:], np.sort(horizons)[-2:])
+        fitted = zip(SLOPE_COLUMNS, (slope, slope - margin, slope + margin, last), strict=True)
         rows.append(dict(zip(CELL_COLUMNS, cell, strict=True)) | dict(fitted))
-        means = trials.groupby("horizon")[["regret", "regret_bound"]].mean().reset_index().to_dict("records")
-        points += [rows[-1] | mean for mean in means]
+        for horizon, at_horizon in trials.groupby("horizon"):
+            regrets = at_horizon["regret"]
+            point = {"horizon": horizon, "trials": len(regrets), "regret": regrets.mean()}
+            point |= {f"regret_q{q:02}": regrets.quantile(q / 100) for q in (5, 95)}
+            points.append(rows[-1] | point | {"regret_bound": at_horizon["regret_bound"].mean()})
     table, by_horizon = files.Table(rows), files.Table(points)
+    by_horizon["lambda"] = by_horizon["lambda"].fillna(np.sqrt(by_horizon["horizon"]))
     if sweep.out is not None:
         from exaul.engine.results import figures  # imports matplotlib
 
@@ -64,7 +70,12 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         named = with_rates(short_learner_names(by_horizon)).assign(**known)
         named.loc[named["regret_bound"] >= named["horizon"], "regret_bound"] = np.inf  # not drawn
         drawn = figures.against(named, "horizon", "regret", columns, "regret_bound")
-        figures.add_note(drawn, "A line is the mean over trials.")
+        note = "A line is the mean over trials. Slopes have 95% intervals over trials, which do not tell whether "
+        note += "the growth is a power of $T$."
+        rows_of = [sum(len(x.errors) for x in source.records) for source in results[0].sources]
+        if sweep.logs and min(rows_of) < max(horizons):
+            note += f" Rows of the log repeat above $T$ = {min(rows_of):,}."
+        figures.add_note(drawn, note)
         drawings = figures.with_trials({"regret-scaling": drawn}, files.stack(tables).assign(**known))
         written = {"regret-scaling": table, "regret-by-horizon": by_horizon.drop(columns=[*SLOPE_COLUMNS])}
         folder.write_new(sweep.out, written, drawings)

@@ -87,12 +87,18 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(figures, "save", lambda figure, path: drawn.update({path.name: figure}))
         table = regret_scaling(sweep, [600, 300])
-    slopes = table["slope"].dropna()
+    fitted = table.dropna(subset="slope")[["slope", "low", "high"]].to_numpy()
     assert [axes.get_title() for axes in drawn["regret-scaling"].axes] == [
-        f"$\\alpha$ = {alpha}%\nslopes: exaul {slope:.2f}" for alpha, slope in zip((10, 30), slopes, strict=True)
+        "$\\alpha$ = {}%\nexaul {:.2f} ({:.2f} to {:.2f})".format(alpha, *row)
+        for alpha, row in zip((10, 30), fitted, strict=True)
     ]
+    assert drawn["regret-scaling"].axes[0].lines[-1].get_label() == "proven bound"
+    np.testing.assert_allclose(table["last_slope"], table["slope"])  # of two horizons
     by_horizon = load(tmp_path / "out" / "regret-by-horizon.csv")
     assert by_horizon["horizon"].tolist() == [300, 600] * len(table)
+    assert by_horizon["lambda"].tolist() == [300**0.5, 600**0.5] * len(table)
+    assert set(by_horizon["trials"]) == {3}
+    assert (by_horizon["regret_q05"] <= by_horizon["regret_q95"]).all()
     trials = run(replace(sweep, horizon=600, out=None)).trials
     for column in "regret", "regret_bound":
         means = trials.groupby(["learner", "alpha"], sort=False)[column].mean()
@@ -117,7 +123,12 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
         partly = figures.against(
             Table(rows).assign(regret_bound=bounds), "horizon", "regret", ["alpha"], "regret_bound"
         )
-        assert ("not drawn" in " ".join(partly.get_supxlabel().split())) == is_named
+        said = " ".join(partly.get_supxlabel().split())
+        assert "where it is below $T$" in said
+        assert ("not drawn, since above" in said) == is_named
+        lone = "A bound with a single point is not drawn: ew, slope 0.50."
+        assert (lone in said) != is_named
+        assert len(partly.axes[0].lines) == 2  # the regret, and the name of bounds
     wide = Table([row | {"horizon": T, "regret": T / 2.0, "regret_bound": T} for T in (4, 4000)])
     figure = figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
     figure.draw_without_rendering()

@@ -16,6 +16,7 @@ from matplotlib.colors import to_rgb as to_rgb
 from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox as Bbox
+from matplotlib.transforms import ScaledTranslation
 
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import LEARNERS
@@ -72,6 +73,7 @@ COUNT = "{x:,.10g}"  # how a number of rounds or errors is written
 PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
+BARS = 6  # most values of a line at which there are bars (chosen)
 BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
 
 
@@ -101,11 +103,11 @@ def _band(
         band.set_visible(len(axes.collections) <= BANDS)
 
 
-def _lines_note(panels: list[tuple[Axes, Table]]) -> str:
-    """Return what the lines and bands of the panels show."""
+def _lines_note(panels: list[tuple[Axes, Table]], shown: str = "line", spread: str = "band") -> str:
+    """Return what the lines or marks, and their bands or bars, show in the panels."""
     bands = [band.get_visible() for axes, _ in panels for band in axes.collections]  # none if trials are equal
-    note = f", its band {PERCENTILES}" * any(bands)
-    return f"A line is the mean over trials{note}." * bool(bands)
+    note = f", its {spread} {PERCENTILES}" * any(bands)
+    return f"A {shown} is the mean over trials{note}." * bool(bands)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -236,46 +238,81 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
 
     ``table`` is as ``trials.csv``, with the share ``answered``; ``by`` and ``bound`` are as ``by`` and ``dotted``.
-    Titles have the slopes in a column ``slope``, if there is one, of at most three lines.
+    With columns ``slope``, and its interval ``low`` to ``high``, the legend names them (with several panels, the
+    titles of at most three lines), and a grey line has the slope 1/2. Lines have bars instead of bands if there are
+    many, and no line joins only two values. A bound with a single point is named, not drawn.
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
-    lowest, largest = np.inf, table["alpha"].max() if column == "fdr" else 0.0
+    lowest, largest = float("inf"), table["alpha"].max() if column == "fdr" else 0.0
+    is_growth, values, most = "slope" in table, table[swept].nunique(), table["learner"].nunique()
+    are_marks = values == 2 and not is_growth
+    bars, lone = are_marks or (most > BANDS and values <= BARS), list[str]()
     for axes, rows in panels:
-        for style, name, line in styled_lines(rows.dropna(subset=column)):
-            by_value = line.groupby(swept)
+        for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=column))):
+            by_value, label = line.groupby(swept), plain(str(name))
             quantiles = {f"{column}_q{q:02}": by_value[column].quantile(q / 100) for q in (5, 95)}
             means = by_value[column].mean().to_frame(f"{column}_mean").assign(**quantiles)
-            _band(axes, means.index, means, column, style, label=plain(str(name)))
+            if is_growth and len(panels) == 1:
+                label += f": {_slope(line.iloc[0])}" * bool(line["slope"].iloc[0] > 0)
+            if bars:
+                aside = ScaledTranslation((number - (most - 1) / 2) * 2.5 / 72, 0, figure.dpi_scale_trans)
+                spread = means[means.iloc[:, 2] > means.iloc[:, 1]]
+                axes.vlines(spread.index, spread.iloc[:, 1], spread.iloc[:, 2], style["color"], linewidth=0.8)
+                axes.collections[-1].set_transform(axes.transData + aside)
+                mark = style | ({"linestyle": ""} if are_marks else {"linewidth": 0.7})
+                axes.plot(means.index, means.iloc[:, 0], label=label, transform=axes.transData + aside, **mark)
+            else:
+                _band(axes, means.index, means, column, style, label=label)
+            lowest = min(lowest, means.min(axis=None) if column != "regret" else means.iloc[:, 0].min())
             if bound:
                 means[bound] = by_value[bound].mean().replace(np.inf, np.nan)
-                axes.plot(means.index, means[bound], **style | BOUND_STYLE)
-            lowest, largest = min(lowest, means.min(axis=None)), max(largest, means.max(axis=None))
+                lone += [str(name)] * (means[bound].count() == 1)
+                if means[bound].count() < 2:
+                    means = means.drop(columns=bound)
+                else:
+                    axes.plot(means.index, means[bound], **style | BOUND_STYLE)
+            largest = max(largest, means.max(axis=None))
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
-        if "slope" in rows and rows["learner"].nunique() <= 3:  # else the title would be longer than the panel
-            slopes = rows.dropna(subset="slope").groupby("learner", sort=False)["slope"].first()
-            named = fill(f"slopes: {', '.join(f'{name} {x:.2f}' for name, x in slopes.items())}", 32)
-            axes.set_title(f"{axes.get_title()}\n{plain(named)}".strip(), fontsize=8)
+        if is_growth and len(panels) > 1 and rows["learner"].nunique() <= 3:  # else the title would be too long
+            fitted = rows[rows["slope"] > 0].drop_duplicates("learner")
+            slopes = [plain(f"{row['learner']} {_slope(row)}") for _, row in fitted.iterrows()]
+            axes.set_title("\n".join([axes.get_title(), *slopes]).strip(), fontsize=8)
         axes.set(xlabel=SWEPT[swept])
+        axes.margins(x=0.15 if bars else None)
         _at_values(axes, rows[swept], swept == "alpha")
-    for axes, _ in panels:
+    for axes, rows in panels:
         if column == "regret":
             subs = [2, 3, 5] if largest < 100 * max(lowest, 1) else [3]
             scale = {"value": "log"} if lowest > 0 else {"value": "symlog", "linthresh": 1}
             axes.set_yscale(**scale, subs=subs)
             axes.set_ylim(lowest / 2 if lowest > 0 else min(2 * lowest, -0.5), 2 * largest + 1)
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
+            if is_growth and lowest > 0:
+                T = np.array([rows[swept].min(), rows[swept].max()])
+                middle = np.sqrt(lowest * largest / np.sqrt(T.prod()))  # through that of the panel
+                axes.plot(T, middle * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
         else:
             axes.set_ylim(max(lowest - 0.05, 0) if column == "answered" else 0, 1.04 * largest or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
-    note = _lines_note(panels) + missing_note(table, table[column].notna(), lack)
+    note = _lines_note(panels, "mark" if are_marks else "line", "bar" if bars else "band") + missing_note(
+        table, table[column].notna(), lack
+    )
     note += " From -1 to 1 the y axis is linear." * (panels[0][0].get_yscale() == "symlog")
     if bound:
-        note += _bound_note(panels[0][0], table.dropna(subset=column), bound)
+        is_cut = bool((table[bound] == np.inf).any())
+        note += _bound_note(panels[0][0], table.dropna(subset=column), bound, " where it is below $T$" * is_cut)
+        named = plain(", ".join(dict.fromkeys(lone)))
+        note += f" A bound with a single point is not drawn: {named}." * bool(lone)
     add_legend(figure, panels, note)
     return figure
+
+
+def _slope(row: Any) -> str:
+    """Return a slope and its interval, if there is one."""
+    return f"{row['slope']:.2f}" + (f" ({row['low']:.2f} to {row['high']:.2f})" if row["low"] > -np.inf else "")
 
 
 def _at_values(axes: Axes, values: Any, are_shares: bool) -> None:

@@ -266,7 +266,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             lowest = min(lowest, means.min(axis=None) if column != "regret" else means.iloc[:, 0].min())
             if bound:
                 means[bound] = by_value[bound].mean().replace(np.inf, np.nan)
-                lone += [str(name)] * (means[bound].count() == 1)
+                lone += [str(name)] * int(means[bound].count() == 1)
                 if means[bound].count() < 2:
                     means = means.drop(columns=bound)
                 else:
@@ -297,9 +297,8 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             axes.set_ylim(max(lowest - 0.05, 0) if column == "answered" else 0, 1.04 * largest or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
-    note = _lines_note(panels, "mark" if are_marks else "line", "bar" if bars else "band") + missing_note(
-        table, table[column].notna(), lack
-    )
+    note = _lines_note(panels, "mark" if are_marks else "line", "bar" if bars else "band")
+    note += missing_note(table, table[column].notna(), lack)
     note += " From -1 to 1 the y axis is linear." * (panels[0][0].get_yscale() == "symlog")
     if bound:
         is_cut = bool((table[bound] == np.inf).any())

@@ -258,9 +258,10 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
                 aside = ScaledTranslation((number - (most - 1) / 2) * 2.5 / 72, 0, figure.dpi_scale_trans)
                 spread = means[means.iloc[:, 2] > means.iloc[:, 1]]
                 axes.vlines(spread.index, spread.iloc[:, 1], spread.iloc[:, 2], style["color"], linewidth=0.8)
-                axes.collections[-1].set_transform(axes.transData + aside)
                 mark = style | ({"linestyle": ""} if are_marks else {"linewidth": 0.7})
-                axes.plot(means.index, means.iloc[:, 0], label=label, transform=axes.transData + aside, **mark)
+                axes.plot(means.index, means.iloc[:, 0], label=label, **mark)
+                for drawn in axes.collections[-1], axes.lines[-1]:
+                    drawn.set_transform(axes.transData + aside)
             else:
                 _band(axes, means.index, means, column, style, label=label)
             lowest = min(lowest, means.min(axis=None) if column != "regret" else means.iloc[:, 0].min())
@@ -280,7 +281,10 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             slopes = [plain(f"{row['learner']} {_slope(row)}") for _, row in fitted.iterrows()]
             axes.set_title("\n".join([axes.get_title(), *slopes]).strip(), fontsize=8)
         axes.set(xlabel=SWEPT[swept])
-        axes.margins(x=0.15 if bars else None)
+        if (
+            bars and (rows[swept].between(1e-9, 1e9) | (rows[swept] == 0)).all()
+        ):  # else the axis may span all floats
+            axes.margins(x=0.15)
         _at_values(axes, rows[swept], swept == "alpha")
     for axes, rows in panels:
         if column == "regret":

@@ -378,7 +378,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
         assert "; not drawn, since above $T$: exp3-ix." in said
-    assert " bound, with probability 0.8; not drawn" in said
+    assert " bound, with probability 0.8 where it is below $T$; not drawn" in said
     assert said.endswith(" triviaqa-like, column score_own: 2 trials of 600 rounds.")
     assert drawn["answered-by-eta-scale"].axes[0].get_ylim()[1] < 0.9
     assert " Not drawn, without this rate: aci-rank." in said

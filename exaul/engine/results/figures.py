@@ -244,9 +244,9 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
     lowest, largest = float("inf"), table["alpha"].max() if column == "fdr" else 0.0
-    is_growth, values, most = "slope" in table, table[swept].nunique(), table["learner"].nunique()
+    is_growth, values, learners = "slope" in table, table[swept].nunique(), table["learner"].nunique()
     are_marks = values == 2 and not is_growth
-    bars, lone = are_marks or (most > BANDS and values <= BARS), list[str]()
+    bars, lone = are_marks or (learners > BANDS and values <= BARS), list[str]()
     for axes, rows in panels:
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=column))):
             by_value, label = line.groupby(swept), plain(str(name))
@@ -255,7 +255,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             if is_growth and len(panels) == 1:
                 label += f": {_slope(line.iloc[0])}" * bool(line["slope"].iloc[0] > 0)
             if bars:
-                aside = ScaledTranslation((number - (most - 1) / 2) * 2.5 / 72, 0, figure.dpi_scale_trans)
+                aside = ScaledTranslation((number - (learners - 1) / 2) * 2.5 / 72, 0, figure.dpi_scale_trans)
                 spread = means[means.iloc[:, 2] > means.iloc[:, 1]]
                 axes.vlines(spread.index, spread.iloc[:, 1], spread.iloc[:, 2], style["color"], linewidth=0.8)
                 mark = style | ({"linestyle": ""} if are_marks else {"linewidth": 0.7})

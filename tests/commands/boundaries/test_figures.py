@@ -341,6 +341,19 @@ def test_a_long_name_breaks_between_its_parts():
     assert lines == ["log:model=Llama-3-70B-Instruct,", "dataset=mmlu: 20 trials of", "1,500 rounds"]
 
 
+def test_no_line_joins_two_values_and_bars_show_the_spread():
+    """A small regret is not at a tick 0."""
+    row = {"learner": "exaul", "source": "s", "lambda": 1.0}
+    rows = [row | {"alpha": a, "regret": x * a} for a in (0.1, 0.2) for x in (1, 2, 4)]
+    (axes,) = figures.against(files.Table(rows), "alpha", "regret").axes
+    (marks,), (bars,) = axes.lines, axes.collections
+    assert marks.get_linestyle() == "None"
+    ends = [segment[:, 1] for segment in bars.get_segments()]
+    np.testing.assert_allclose(ends, [np.quantile([a, 2 * a, 4 * a], [0.05, 0.95]) for a in (0.1, 0.2)])
+    assert "A mark is the mean" in axes.figure.get_supxlabel()
+    assert axes.yaxis.get_major_formatter()(0.1) == "0.1"
+
+
 def test_a_pdf_has_no_font_of_type_3(tmp_path):
     """Which some publishers refuse. Nor is there a warning if the x axis spans all floats."""
     rows = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": [1e-300, 1e300], "fdr": 0.1}

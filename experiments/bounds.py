@@ -193,6 +193,13 @@ def _figures(tables: Tables) -> Figures:
         figure = drawn[f"regret-by-{swept}"] = figures.against(rows, swept, "regret", ["environment"], "mean_bound")
         of_rounds = f"{as_range(rows['horizon'])} rounds, with {as_range(rows['arms'])} thresholds"
         figures.add_note(figure, f"A mark is the mean over {as_range(rows['trials'])} trials of {of_rounds}.")
+        limits = rows[swept].min() / 1.5, rows[swept].max() * 1.5  # the same in all panels
+        for axes in figure.axes:
+            axes.set_xlim(limits)
+    longest = audited[audited["arms"] == FIXED_ARMS].groupby("learner", sort=False)["horizon"].max()
+    ends = ", ".join(f"{name}: {end:,}" for name, end in longest.items() if end < longest.max())
+    note = "A line ends at the longest T that was played" + f" ({ends})" * bool(ends)
+    figures.add_note(drawn["regret-by-horizon"], f"{note}.")
     return drawn
 
 

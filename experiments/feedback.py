@@ -8,6 +8,7 @@ from exaul.engine.checks import name_with_values
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
+from exaul.engine.results.text_table import even_lines
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
 from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, part_of
 from experiments.paper import SHIFT, EasyAndHard, Paper
@@ -22,17 +23,17 @@ CASES: dict[str, dict[str, Any]] = {
     "delayed by 1,000 questions in the mean": {"delay": 1_000},
     "delayed by 10 questions, with a reserve": {"delay": 10, "reserve": True},
     "wrong ones rated 3 times as often": {"bias": 3.0},
-    "... aim uncorrected (3)": {"bias": 3.0, "uncorrected": True},
+    "bias undeclared, wrong ones rated 3 times as often": {"bias": 3.0, "uncorrected": True},
     "right ones rated 3 times as often": {"bias": 1 / 3},
-    "... aim uncorrected (1/3)": {"bias": 1 / 3, "uncorrected": True},
+    "bias undeclared, right ones rated 3 times as often": {"bias": 1 / 3, "uncorrected": True},
     "20% of wrong up, 5% of right down": {"flips": FLIPS},
-    "... aim uncorrected (flips)": {"flips": FLIPS, "uncorrected": True},
+    "undeclared, 20% of wrong up, 5% of right down": {"flips": FLIPS, "uncorrected": True},
 }
 ALL, RARE, RIGHT, WRONG, LATE, *_ = CASES
 CORRECTED = tuple(
     name for name, feedback in CASES.items() if {"bias", "flips"} & set(feedback) and "uncorrected" not in feedback
 )
-BIAS_3, BIAS_THIRD = (f"... aim uncorrected ({bias})" for bias in ("3", "1/3"))
+BIAS_3, BIAS_THIRD = (f"bias undeclared, {kind} ones rated 3 times as often" for kind in ("wrong", "right"))
 MAX_EXCESS = 0.02  # regression limit of FDR - alpha, over all answers
 
 
@@ -107,25 +108,37 @@ CLAIMS = RISK_BOUND | {sentence: claim._replace(table="cases") for sentence, cla
 
 
 def _draw(tables: Tables) -> Figures:
-    """Draw the mean FDR with 5% and 95% quantiles: one row per case, one marker per learner."""
+    """Draw the mean FDR, with 5% and 95% quantiles, and the mean share answered: a row of marks per case."""
     table, cases = tables["cases"], [*CASES]
     lines = list(figures.styled_lines(table))
-    figure = figures.Figure(figsize=(6.4, 0.32 * len(cases) + 0.9), layout="constrained")
-    axes = figure.subplots()
-    for number, (style, name, rows) in enumerate(lines):
-        heights = [cases.index(case) + 0.8 * ((number + 0.5) / len(lines) - 0.5) for case in rows["case"]]
-        axes.hlines(heights, rows["fdr_q05"], rows["fdr_q95"], color=style["color"], linewidth=0.8)
-        axes.plot(rows["fdr"], heights, label=name, **style | {"linestyle": ""})
-    axes.axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
-    for end in range(1, len(cases)):
-        axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
-    axes.set(yticks=range(len(cases)), yticklabels=cases, ylim=(len(cases) - 0.5, -0.5))
-    axes.set_xlabel("FDR of all answers", fontsize=8)
-    axes.tick_params(labelsize=8)
-    figures.in_percent(axes.xaxis)
-    axes.spines[["top", "right"]].set_visible(False)
-    note = "A mark is the mean over trials, its line reaches from 5% to 95% of them."
-    figures.add_legend(figure, [(axes, table)], note)
+    figure = figures.Figure(figsize=(6.4, 0.36 * len(cases) + 0.9), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, column, label in zip(
+        panels, ("fdr", "answered"), ("FDR of all answers", figures.ANSWERED), strict=True
+    ):
+        for number, (style, name, rows) in enumerate(lines):
+            heights = [cases.index(case) + 0.8 * ((number + 0.5) / len(lines) - 0.5) for case in rows["case"]]
+            if column == "fdr":
+                axes.hlines(heights, rows["fdr_q05"], rows["fdr_q95"], color=style["color"], linewidth=0.8)
+            axes.plot(rows[column], heights, label=name, **style | {"linestyle": ""})
+        for end in range(1, len(cases)):
+            axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
+        names = ["\n".join(even_lines(case, 28)) for case in cases]
+        axes.set(yticks=range(len(cases)), yticklabels=names, ylim=(len(cases) - 0.5, -0.5))
+        axes.set_xlabel(label, fontsize=8)
+        axes.tick_params(labelsize=8)
+        figures.in_percent(axes.xaxis)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
+    for height, case in enumerate(cases):
+        played = set(table.loc[table["case"] == case, "learner"])
+        if absent := [name for _, name, _ in lines if name not in played]:
+            text = f"{', '.join(absent)}: not applicable"
+            panels[1].text(
+                0.02, height - 0.2, text, transform=panels[1].get_yaxis_transform(), fontsize=6, va="center"
+            )
+    note = "A mark is the mean over trials; a line, of the FDR, reaches from 5% to 95% of them."
+    figures.add_legend(figure, [(axes, table) for axes in panels], note)
     return figures.with_trials({"fdr": figure}, tables["trials"])
 
 

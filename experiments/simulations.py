@@ -10,7 +10,7 @@ import numpy as np
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.results import figures, sweep_figures
-from exaul.engine.results.text_table import with_answered
+from exaul.engine.results.text_table import describe_trials, plain, rounded, with_answered
 from exaul.kernels.metrics import Floats
 from experiments.claims import (
     ABSTAINS_AS_EW,
@@ -144,8 +144,16 @@ def _draw_lambdas(tables: Tables) -> Figures:
 
 def _draw_long(tables: Tables) -> Figures:
     segments = count_segments(tables["trials"]["environment"].iloc[0])
-    figure = figures.over_time(tables["curves"], "fdr", figures.FDR, segments)
-    return figures.with_trials({"fdr": figure}, tables["trials"])
+    figure, trials = figures.over_time(tables["curves"], "fdr", figures.FDR, segments), tables["trials"]
+    for axes in figure.axes:
+        if axes.get_xscale() == "log":  # ticks also at both ends
+            first, last = axes.get_xlim()
+            decades = 10.0 ** np.arange(np.ceil(np.log10(2 * first)), np.log10(last / 2))
+            axes.set_xticks(ticks := [first, *decades, last], map(rounded, ticks))
+    counts = trials.groupby("learner", sort=False)["trial"].nunique()
+    fewer = ", ".join(f"{name}: {count} trials" for name, count in counts.items() if count < counts.max())
+    figures.add_note(figure, f"{plain(describe_trials(trials))}{f' ({fewer})' * bool(fewer)}.")
+    return {"fdr": figure}
 
 
 def _draw_regret(tables: Tables) -> Figures:

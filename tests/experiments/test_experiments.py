@@ -388,6 +388,38 @@ def test_the_audit_finds_the_exponents_that_are_there():
         np.testing.assert_allclose(slopes[column], slope)
 
 
+def test_figures_say_where_lines_end_how_many_trials_there_are_and_what_is_not_played():
+    cells = [
+        (name, horizon) for name in ("ew", "exp3-ix") for horizon in (1_000, 1_000_000 if name == "ew" else 10_000)
+    ]
+    audited = pd.DataFrame(cells, columns=["learner", "horizon"]).assign(environment="some", arms=bounds.FIXED_ARMS)
+    audited = audited.assign(alpha=0.1, trials=2, regret=audited["horizon"] ** 0.5, mean_bound=np.nan)
+    audited.loc[len(audited)] = dict(audited.iloc[0]) | {"environment": "short", "horizon": 10_000}
+    audited.loc[len(audited)] = dict(audited.iloc[0]) | {"arms": 10}
+    figure = bounds._figures({"audit": audited.assign(**{"lambda": 1.0})})["regret-by-horizon"]
+    assert len({axes.get_xlim() for axes in figure.axes if axes.lines}) == 1
+    assert figure.get_supxlabel().endswith("A line ends at the longest T that was played (exp3-ix: 10,000).")
+
+    trials = [(name, trial) for name, count in (("ew", 3), ("exp3-ix", 2)) for trial in range(count)]
+    trials = pd.DataFrame(trials, columns=["learner", "trial"]).assign(source="s", environment="stochastic")
+    trials = trials.assign(warm_start=np.nan, horizon=3_000_000, grid="uniform")
+    curves = [
+        {"learner": x, "source": "s", "alpha": 0.1, "lambda": 1, "t": t}
+        for x in ("ew", "exp3-ix")
+        for t in (15_000, 3_000_000)
+    ]
+    curves = pd.DataFrame(curves).assign(fdr_mean=0.1, fdr_q05=0.1, fdr_q95=0.1)
+    figure = simulations._draw_long({"trials": trials, "curves": curves})["fdr"]
+    assert figure.get_supxlabel().endswith("s: 3 trials of 3,000,000 rounds (exp3-ix: 2 trials).")
+    assert [x.get_text() for x in figure.axes[0].get_xticklabels()] == ["15,000", "100,000", "1M", "3M"]
+
+    case = {"case": "delayed by 10 questions, with a reserve", "alpha": 0.1, "answered": 0.5}
+    rows = [case | {"learner": "aci-rank"}, case | {"learner": "ew", "case": feedback.ALL}]
+    cases = pd.DataFrame(rows).assign(fdr=0.1, fdr_q05=0.1, fdr_q95=0.1)
+    _, answered = feedback._draw({"cases": cases, "trials": trials})["fdr"].axes
+    assert "ew: not applicable" in [text.get_text() for text in answered.texts]
+
+
 def test_bounds_of_the_mean_are_the_theorems_without_their_deviation():
     T, H = 40_000, 300
     log = np.log(H)

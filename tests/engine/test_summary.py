@@ -13,6 +13,7 @@ from exaul import Sweep, run
 from exaul.commands.sweep import print_report
 from exaul.engine.checks import BadInput
 from exaul.engine.feedback import describe_waiting
+from exaul.engine.logs.files import stack
 from exaul.engine.logs.log import Records
 from exaul.engine.results.summary import as_latex, describe_checks, shares_answerable, summarize
 from exaul.engine.results.text_table import COMMAND, columns_of, format_table, rounded, wrap
@@ -181,24 +182,34 @@ def test_the_summary_says_how_often_a_record_is_used():
 
 def test_a_table_for_a_paper(tmp_path):
     """With regrets and their bounds."""
-    result = run(Sweep(**SMALL, learners=("aci-rank", "exaul", "always-abstain"), lambdas=(1, 2.5)))
+    result = run(Sweep(**SMALL, learners=("aci-rank", "exaul", "ew"), lambdas=(1, 2.5), alphas=(0.05, 0.1)))
     result.write_tables(str(tmp_path))
     text = result.to_latex()
     assert (tmp_path / "table.tex").read_text() == text
     lines = text.splitlines()
-    title = r"learner & $\alpha$ & $\lambda$ & FDR & answered & $R_T$ & limit of $R_T$ & regret & regret at most \\"
+    title = r"learner & $\lambda$ & FDR [\%] & answered [\%] & $R_T$ & its limit & regret & its bound \\"
     assert [lines[0], lines[6]] == ["% triviaqa-like: 2 trials of 600 rounds; 20 thresholds (uniform)", title]
-    cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[8:-2]])
-    assert [*cells[:, 2]] == ["1.0", "2.5"] * 3
-    exaul = result.trials[result.trials["learner"] == "exaul"].groupby("lambda")[["regret", "regret_bound"]]
-    means, spreads = exaul.mean(), exaul.std(ddof=0)["regret"]
-    assert [*cells[2:4, 7]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
-    assert [*cells[2:4, 8]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
-    assert {*cells[[0, 1, 4, 5], 8]} == {"--"}
-    assert as_latex(result.trials.assign(regret_bound=601), 0.05).count(r"& $> T$ \\") == 6
+    for first, alpha in ((8, 0.05), (16, 0.1)):
+        assert lines[first - 1 : first + 1] == [
+            r"\midrule",
+            rf"\multicolumn{{8}}{{l}}{{$\alpha = {100 * alpha:.0f}\%$}} \\",
+        ]
+        cells = np.array([line.removesuffix(r" \\").split(" & ") for line in lines[first + 1 : first + 7]])
+        assert [*cells[::2, 0]] == ["aci-rank", "exaul", "ew (full feedback)"]
+        assert [*cells[:, 1]] == ["1.0", "2.5"] * 3
+        exaul = result.trials.query(f"learner == 'exaul' and alpha == {alpha}").groupby("lambda")
+        means, spreads = exaul.mean(numeric_only=True), exaul["regret"].std(ddof=0)
+        fdr = zip(100 * means["fdr"], 100 * exaul["fdr"].std(ddof=0), strict=True)
+        assert [*cells[2:4, 2]] == [rf"{x:.2f} $\pm${y:.2f}" for x, y in fdr]
+        assert [*cells[2:4, 6]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
+        assert [*cells[2:4, 7]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
+        assert {*cells[:2, 7]} == {"--"}
+    assert as_latex(result.trials.assign(regret_bound=601), 0.05).count(r"& $> T$ \\") == 12
+    named = as_latex(stack([result.trials, result.trials.assign(source="a_b")]), 0.05)
+    assert named.count(r"{a\_b, $\alpha = 10\%$}") == named.count(r"{triviaqa-like, $\alpha = 10\%$}") == 1
     mine = result.trials.assign(learner="my_hedge:mine")
     assert "\nmine & " in replace(result, trials=mine).to_latex()
-    assert [r"$\pm$" in text, r"0.0\%" in text, "$-$" in text, "±" in text] == [True, True, True, False]
+    assert [r"$\pm$" in text, r"[\%]" in text, "$-$" in text, "±" in text] == [True, True, True, False]
     for grid, start in (
         ({}, "and the start of aci-rank come from"),
         ({"grid": "uniform"}, "; aci-rank starts from"),

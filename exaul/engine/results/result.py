@@ -163,12 +163,9 @@ class Result:
     def to_latex(self) -> str:
         """Return FDR, answers, R_T, regret and limits per learner and cell as LaTeX, for the package booktabs.
 
-        ± is the standard deviation over trials. Over traces each trace has its rows, with its name before the
-        learner's.
+        ± is the standard deviation over trials. Each trace and alpha has a block of rows.
         """
-        trials = short_learner_names(self.trials)
-        sources = trials["source"] + ", " if self.traces is not None else ""
-        named = trials.assign(learner=sources + trials["learner"], **captioned(self.manifest["configuration"]))
+        named = short_learner_names(self.trials).assign(**captioned(self.manifest["configuration"]))
         return summary.as_latex(named, self.sweep.delta)
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:

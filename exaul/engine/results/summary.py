@@ -9,7 +9,7 @@ import numpy as np
 from exaul.engine.checks import join_lines
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records, describe_start
-from exaul.engine.registry import FROM_LOG
+from exaul.engine.registry import FROM_LOG, LEARNERS, resolve
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.text_table import (
     NOT_FROM_LOG,
@@ -152,32 +152,39 @@ def summarize(
 def as_latex(trials: Table, delta: float) -> str:
     """Return FDR, answers, R_T and its limit, and regret and its bound, per learner and cell as a LaTeX table.
 
-    There is a rule between alphas. Comments say what was played, and what the numbers are.
+    Each source and alpha has a block, under its name if there are several. Comments say what was played, and what
+    the numbers are.
     """
-    table = []
-    for cell, rows in _cells(trials):
-        row = {
-            "FDR": _spread(rows["fdr"]),
-            "answered": f"{_coverage(rows).mean():.1%}",
-            "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
-            "limit of $R_T$": _limit(rows["risk_bound"]),
-            "regret": _spread(rows["regret"], "z.1f"),
-            "regret at most": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
-        }
-        table.append(cell | row)
+    table, blocks = list[dict[str, Any]](), dict[int, str]()  # headings by the row that they precede
+    for (source, alpha), block in trials.groupby(["source", "alpha"], sort=False):
+        sources = [_latex(str(source))] * (trials["source"].nunique() > 1)
+        blocks[len(table)] = ", ".join(sources + [rf"$\alpha = {100 * alpha:.4g}\%$"])
+        for cell, rows in _cells(block, KEYS[::2]):
+            name = cell["learner"].partition(", ")[0]
+            is_full = name in LEARNERS and resolve("learners", name).feedback == "full"
+            row = {
+                "learner": cell["learner"] + " (full feedback)" * is_full,
+                r"FDR [\%]": _spread(100 * rows["fdr"], ".2f"),
+                r"answered [\%]": f"{100 * _coverage(rows).mean():.1f}",
+                "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
+                "its limit": _limit(rows["risk_bound"]),
+                "regret": _spread(rows["regret"], "z.1f"),
+                "its bound": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
+            }
+            table.append(cell | row)
     columns = columns_of(table)
-    titles = [rf"$\{title}$" if title in ("alpha", "lambda") else title for title in columns]
-    columns = {title: [_latex(text) for text in texts] for title, texts in columns.items()}
-    head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *zip(*columns.values(), strict=True)))
-    for alpha in [*dict.fromkeys(columns["alpha"])][::-1]:
-        body.insert(columns["alpha"].index(alpha), r"\midrule")
+    titles = [r"$\lambda$" if title == "lambda" else title for title in columns]
+    cells = zip(*([_latex(text) for text in texts] for texts in columns.values()), strict=True)
+    head, *body = (rf"{' & '.join(row)} \\" for row in (titles, *cells))
+    for first, heading in reversed(blocks.items()):
+        body[first:first] = [r"\midrule", rf"\multicolumn{{{len(titles)}}}{{l}}{{{heading}}} \\"]
     lines = "\n".join([r"\toprule", head, *body, r"\bottomrule"])
     lam = f"; lambda = {trials['lambda'].iloc[0]:.4g}" if trials["lambda"].nunique() == 1 else ""
     played, grids = describe_trials(trials), ", ".join(trials["grid"].unique())
     grid = f"grid: {grids}" if "thresholds (" in played else f"{as_range(trials['arms'])} thresholds ({grids})"
     meanings = [
         "R_T: wrong answers minus alpha times the answers; its limit is certain on any sequence (--: none is)",
-        f"regret at most: with probability {1 - delta:g} per trial (--: none is proved, > T: none below T)",
+        f"bound of the regret: with probability {1 - delta:g} per trial (--: none is proved, > T: none below T)",
         f"+-: {OVER_TRIALS.removeprefix('mean ±')}",
     ]
     comment = "\n".join(f"% {line}" for line in (f"{played}; {grid}{lam}", *meanings))

@@ -48,7 +48,7 @@ _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": ":", "markersize": 2.5}
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
-PANELS = 18  # most panels in a figure; of more groups, some are drawn
+ROWS = 4  # most rows of panels in a figure, so that it fits on a page (9 inches)
 _PANEL_WIDTH, _SINGLE = 2.0, 3.3  # least inches of a panel in a row of several, and of one alone (that of a column)
 LETTERS = 14  # of the names of ticks that fit in an inch
 PANEL = ["source", "alpha", "lambda"]  # one panel per combination
@@ -361,22 +361,31 @@ def _styles() -> Iterator[dict[str, Any]]:
         yield line | {"marker": marker, "markersize": 5 if marker == "*" else 3.5}
 
 
+def panel_columns(alphas: int = 1) -> int:
+    """Return how many panels fit beside one another: one column for each of several alphas, if these fit."""
+    columns = max(1, int(rcParams["figure.figsize"][0] / _PANEL_WIDTH))
+    return alphas if 1 < alphas <= columns else columns
+
+
 def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure, list[tuple[Axes, Table]]]:
     """Return a figure, and its panels with their rows: one per group, titled by the columns that differ.
 
-    It is at most as wide as ``figure.figsize`` of Matplotlib says. Of more than ``PANELS`` groups, an evenly spaced
-    selection is drawn.
+    It is at most as wide as ``figure.figsize`` of Matplotlib says. Of more groups than ``ROWS`` rows hold, evenly
+    spaced ones are drawn, each with all its alphas if these have a column each.
     """
-    widest = rcParams["figure.figsize"][0]
-    columns = max(1, int(widest / _PANEL_WIDTH))
     alphas = table["alpha"].nunique() if "alpha" in by else 0
     if keys := [column for column in by if column != "alpha"]:
         table = table.iloc[table.groupby(keys, sort=False).ngroup().argsort(kind="stable")]
     groups = list(table.groupby(list(by), sort=False)) if by else [((), table)]
-    size = min(len(groups), PANELS)
-    shown = np.linspace(0, len(groups) - 1, size).round().astype(int)
-    width = alphas if 1 < alphas <= min(columns, size - 1) else min(columns, size)  # one column for each alpha
+    columns = panel_columns()
+    width = min(len(groups), panel_columns(alphas if alphas < len(groups) else 1))
+    together = width if width == alphas and len(groups) % alphas == 0 else 1  # panels that are drawn or left out
+    count = len(groups) // together
+    rows = np.linspace(0, count - 1, min(count, ROWS * width // together)).round().astype(int)
+    shown = (together * rows[:, None] + np.arange(together)).ravel()
+    size = len(shown)
     height = -(-size // width)
+    widest = rcParams["figure.figsize"][0]
     inches = min(widest, max(_SINGLE, width * widest / columns))
     figure = Figure(figsize=(inches, 2.2 * height + 0.6), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False, sharey=True)

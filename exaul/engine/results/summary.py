@@ -158,7 +158,7 @@ def as_latex(trials: Table, delta: float) -> str:
     table, blocks = list[dict[str, Any]](), dict[int, str]()  # headings by the row that they precede
     for (source, alpha), block in trials.groupby(["source", "alpha"], sort=False):
         sources = [_latex(str(source))] * (trials["source"].nunique() > 1)
-        blocks[len(table)] = ", ".join(sources + [rf"$\alpha = {100 * alpha:.4g}\%$"])
+        blocks[len(table)] = ", ".join([*sources, rf"$\alpha = {100 * alpha:.4g}\%$"])
         for cell, rows in _cells(block, KEYS[::2]):
             name = cell["learner"].partition(", ")[0]
             is_full = name in LEARNERS and resolve("learners", name).feedback == "full"

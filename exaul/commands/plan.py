@@ -18,8 +18,9 @@ from exaul.engine.results.text_table import COMMAND, format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
 from exaul.kernels.guarantee import LONGEST_HORIZON, GuaranteeCase, guarantee, shortest
-from exaul.kernels.learners.aci_rank import SHARE
-from exaul.kernels.learners.learner import Learner
+from exaul.kernels.learners.aci_rank import SHARE, aci_rank
+from exaul.kernels.learners.learner import Learner, expected_share
+from exaul.kernels.metrics import FEASIBLE
 
 WEEKS = 26  # that audits are planned for (chosen)
 PRINTED_WEEKS = 1, 2, 4, 8, 26  # weeks in the printed table
@@ -95,29 +96,35 @@ class Plan(RatingFlags, Layout):
         return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
 
     @cached_property
-    def described_start(self) -> tuple[float | None, str]:
-        """The share that ``aci-rank`` answers first, None without a log; and a text on it and the log's defects."""
+    def described_start(self) -> tuple[float | None, float | None, str]:
+        """The first share s_1 of ``aci-rank``, the share that it answers first, None without a log; and a text.
+
+        The text has the share answered, and the log's defects.
+        """
         if self.warm_start is None:
             start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
-            return None, f"{ACI_RANK} {start}"
+            return None, None, f"{ACI_RANK} {start}"
         from exaul.commands.inspect import Inspect, inspect_log  # imports pandas
         from exaul.engine.results.advice import start_from
 
         records, _, cautions = inspect_log(Inspect(log=self.warm_start, alphas=(self.alpha,), **self.changed))
-        share = float(start_from(records, np.array([self.alpha]))[0].state.share[0])
-        start = describe_start(records.describe_log(), ACI_RANK, self.alpha, share)
-        return share, "\n\n".join([start, *cautions])
+        first, _ = start_from(records, np.array([self.alpha]))
+        shares = expected_share(aci_rank.rule, first)
+        assert shares is not None
+        answered = float(shares[0])
+        start = describe_start(records.describe_log(), ACI_RANK, self.alpha, answered)
+        return float(first.state.share[0]), answered, "\n\n".join([start, *cautions])
 
     @property
     def start(self) -> float | None:
-        """The share that ``aci-rank`` answers first; None without a log."""
+        """The first share s_1 of ``aci-rank``, for its bound; None without a log."""
         return self.described_start[0]
 
     @property
     def answered(self) -> float:
         """The share of the questions that are answered."""
-        if self.coverage is None and self.start:
-            return float(f"{self.start:.3g}")  # as printed
+        if self.coverage is None and (answered := self.described_start[1]):
+            return float(f"{answered:.3g}")  # as printed
         return self.coverage or COVERAGE
 
     @property
@@ -187,7 +194,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
         f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower:g}." * (lower > 0),
-        "" if plan.start is None else plan.described_start[1],
+        "" if plan.start is None else plan.described_start[2],
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
         f"as a service (--upstream URL puts it in front of a model):\n{COMMAND}{command}",
@@ -275,10 +282,11 @@ def main(arguments: Mapping[str, Any]) -> int:
     plan = Plan(**arguments)
     if plan.slack is not None and plan.alpha + plan.slack >= 1:
         raise BadInput(f"slack: {plan.slack} found; alpha + slack must be below 1")
-    if plan.start is not None and plan.start <= 0 and plan.coverage is None:
-        reason = f"no threshold of {plan.warm_start} reaches alpha = {plan.alpha:g}, so nothing would be answered"
-        command = as_typed("inspect", str(plan.warm_start))
-        raise BadInput(f"alpha: {plan.alpha:g} found; {reason}; {command} says which alpha one reaches")
+    answered = plan.described_start[1]
+    if plan.warm_start is not None and plan.coverage is None and answered is not None and answered < FEASIBLE:
+        reason = f"{answered:.1%} of {plan.warm_start} would be answered at it, less than {FEASIBLE:.0%}"
+        flags = "--logs", plan.warm_start, *plan.as_flags(), "--alphas", f"{plan.alpha:g}", "--warm-start", "0.5"
+        raise BadInput(f"alpha: {plan.alpha:g} found; {reason}; {as_typed('sweep', *flags)} names a larger one")
     if plan.per_day is not None and plan.audits_per_day is not None:
         show_audits(plan, plan.per_day, plan.audits_per_day)
         return 0
@@ -290,7 +298,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, {_exact(plan.answered)} answered: "
         "FDR at most alpha + abstaining + learning",
         format_table(rows, terminal_width(), MEANINGS, names=2, kept=3),
-        plan.described_start[1],
+        plan.described_start[2],
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join([f"{head} holds if", *(f"- {x}" for x in conditions(plan.case))]),
         _explain_none(rows),

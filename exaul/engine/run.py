@@ -27,7 +27,7 @@ from exaul.engine.simulation import totals
 from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
 from exaul.engine.simulation.prepare import PreparedSource, prepare_source
 from exaul.engine.sweep import Sweep
-from exaul.kernels.learners.learner import fitted_share
+from exaul.kernels.learners.learner import expected_share
 
 BatchResults = Generator[tuple[Batch, totals.Totals | None], None, None]  # None: the memory is too small
 
@@ -117,13 +117,13 @@ def _source_entry(source: PreparedSource) -> dict[str, Any]:
 
 
 def _warm_start_entry(source: PreparedSource) -> dict[str, Any] | None:
-    """Return the log from which learners start, and the first share of those that fit one, by alpha; or None."""
+    """Return the log from which learners start, and the share of it that each answers first, by alpha; or None."""
     if source.warm_log is None:
         return None
     shares = {
         learner.name: dict(zip(map(str, learner.cells.alpha), share.tolist(), strict=True))
         for learner in source.learners
-        if (share := fitted_share(learner.definition.rule, learner.start.state)) is not None
+        if (share := expected_share(learner.definition.rule, learner.start)) is not None
     }
     return source.warm_log.describe_log() | {"shares": shares}
 

@@ -9,7 +9,7 @@ import numpy as np
 from exaul.kernels.bounds import fdr_bound, risk_from_feedback
 from exaul.kernels.feedback import PERFECT_FEEDBACK, Feedback
 from exaul.kernels.game import Rates
-from exaul.kernels.learners.learner import Learner, fitted_share, start_of
+from exaul.kernels.learners.learner import Learner, start_of
 
 LONGEST_HORIZON = 2**62  # longest horizon that is searched; an int64 holds it
 
@@ -81,7 +81,7 @@ def guarantee(learner: Learner[Any], case: GuaranteeCase) -> FdrBound:
     assert learner.rates is not None
     rates = Rates(*np.array(learner.rates(case.horizon, case.arms), np.float64)[:, None])  # NaN in place of None
     state = start_of(learner.rule, 2, [case.alpha]).state  # without a log; the state does not depend on H
-    if case.start is not None and fitted_share(learner.rule, state) is not None:
+    if case.start is not None and getattr(learner.rule, "fit", None) is not None:
         state = state._replace(share=np.array([case.start]))
     # An abstention has the weight of the share of answers that are learned, which is known only if answers are
     # audited; otherwise it is an estimate, which may be 1.

@@ -124,6 +124,7 @@ class Abstainer:
         self.config = config = config.with_seed()
         assert config.seed is not None
         self._learner, self._start = learner_of(config.learner), start
+        self._expected_share = start.expected_share(config)
         arms = len(start.grid)
         self._rates = rates_of_horizon(self._learner, config.horizon or 1, arms, False, None, None)
         eta, gamma = (float(rate[0]) for rate in self._rates)
@@ -272,7 +273,7 @@ class Abstainer:
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
                 "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,
-                "expected_share": self._start.numbers[0] if self._start.log and self._start.numbers else math.nan,
+                "expected_share": self._expected_share,
                 "alpha": self.config.alpha,
                 "aim": self.config.aim,
                 "feedback_risk": float(sums.learned_errors - self.config.aim * sums.settled),

@@ -1,6 +1,7 @@
 """What an Abstainer begins with: nothing, a log of the past, or the answers of a key of a journal."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput, join_lines
 from exaul.engine.logs.log import Layout, Records, describe_start, file_hash, load_table, read_log
-from exaul.kernels.game import ARMS, LOG_ARMS, compute_cuts, log_grid, logit_grid
-from exaul.kernels.learners.learner import Ranked, start_of
+from exaul.kernels.game import ARMS, LOG_ARMS, Start, compute_cuts, log_grid, logit_grid
+from exaul.kernels.learners.learner import Ranked, expected_share, start_of
 from exaul.serving.configuration import SharedConfiguration, learner_of
 from exaul.serving.entries import JournalEntry
 from exaul.serving.lock import is_locked_here
@@ -84,7 +85,16 @@ class AbstainerStart(NamedTuple):
         if not self.numbers:
             source = f"{self.log['name']}, {self.log['records']:,} rows"
             return f"{config.learner} takes its thresholds from {source}, at alpha = {config.alpha:g}"
-        return describe_start(self.log, config.learner, config.alpha, self.numbers[0])
+        return describe_start(self.log, config.learner, config.alpha, self.expected_share(config))
+
+    def expected_share(self, config: SharedConfiguration) -> float:
+        """Return the share of the log that the learner answers at first; NaN without a log, or if it fits none."""
+        rule = learner_of(config.learner).rule
+        if self.log is None or not isinstance(rule, Ranked):
+            return math.nan
+        state = type(rule.start)(*np.array(self.numbers)[:, None])
+        shares = expected_share(rule, Start(0, state, np.array(self.table)))
+        return math.nan if shares is None else float(shares[0])
 
 
 def read_start_log(log: Any, layout: Layout) -> Records:

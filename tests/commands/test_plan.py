@@ -194,22 +194,22 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
 
 def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it_answers(capsys):
     log = Path(__file__).parents[2] / "examples" / "log.csv"
-    start = "aci-rank starts by answering 84.4% at alpha = 0.1 (log: 1,000 rows, 20.8% wrong)"
+    start = "aci-rank starts by answering 84.5% at alpha = 0.1 (log: 1,000 rows, 20.8% wrong)"
     lines, limits = printed(f"--alpha 0.1 --warm-start {log}", capsys)
     assert start in lines
-    assert "84.4% answered" in lines[0]
-    risk = 40 * 0.844 + 0.9 + 0.156 * 30_000 / 200
-    assert limits["aci-rank"] == pytest.approx(0.1 + risk / (0.844 * 30_000), abs=1e-4)
+    assert "84.5% answered" in lines[0]
+    risk = 40 * 0.844 + 0.9 + 0.155 * 30_000 / 200  # s_1 counts half of the lowest level that is answered
+    assert limits["aci-rank"] == pytest.approx(0.1 + risk / (0.845 * 30_000), abs=1e-4)
     flags = f"--alpha 0.1 --per-day 1000 --warm-start {log} --audits-per-day"
     lines, _ = printed(f"{flags} 2", capsys)
-    assert any(line.startswith("1  ") and line.split()[1:3] == ["5,908", "14"] for line in lines)
-    assert any("if 84.4% of the questions are answered" in line for line in lines)
+    assert any(line.startswith("1  ") and line.split()[1:3] == ["5,915", "14"] for line in lines)
+    assert any("if 84.5% of the questions are answered" in line for line in lines)
     assert start in lines
     lines, _ = printed(f"{flags} 2 --coverage 0.3 --correct correct", capsys)
     assert lines[-1].endswith(f" --audit 0.006667 --warm-start {log} --log-correct correct --state state.sqlite")
     assert any("if 30% of the questions are answered" in line for line in lines)
     said = refusal_of(["plan", *flags.split(), "850"], capsys)
-    assert "audits-per-day: 850 found; it must be from 1 to 844" in said
+    assert "audits-per-day: 850 found; it must be from 1 to 845" in said
 
 
 def test_a_plan_repeats_what_inspect_warns_of_in_the_log(tmp_path, capsys):
@@ -219,12 +219,16 @@ def test_a_plan_repeats_what_inspect_warns_of_in_the_log(tmp_path, capsys):
         assert "only 40 rows: what a threshold answers of others may differ" in lines
 
 
-def test_an_alpha_that_no_threshold_reaches_has_no_plan_but_for_a_given_coverage(tmp_path, capsys):
-    (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,0\n0.8,1\n" * 500)
+@pytest.mark.parametrize(("highest", "share"), [("", "0.0%"), ("0.95,1\n" * 40, "4.1%")])
+def test_an_alpha_that_a_threshold_hardly_reaches_has_no_plan_but_for_a_given_coverage(
+    highest, share, tmp_path, capsys
+):
+    (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,0\n0.8,1\n" * 500 + highest)
     for flags in ("", " --per-day 1000 --audits-per-day 9"):
         argv = f"--alpha 0.1 --warm-start {tmp_path}/log.csv{flags}"
         said = refusal_of(["plan", *argv.split()], capsys)
-        assert f"alpha: 0.1 found; no threshold of {tmp_path}/log.csv reaches alpha = 0.1, so nothing" in said
+        assert f"alpha: 0.1 found; {share} of {tmp_path}/log.csv would be answered at it, less than 5%; " in said
+        assert f"sweep --logs {tmp_path}/log.csv --alphas 0.1 --warm-start 0.5 names a larger one" in said
         assert printed(f"{argv} --coverage 0.3", capsys)[0]
 
 

@@ -150,12 +150,23 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
 
 DEGENERATE = {  # scores, errors, and what is said at alpha = .1
     "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "log is right; exaul inspect LOG says"),
-    "one right row": ([0.5], [0], "starts by answering 30.0%"),
+    "one right row": ([0.5], [0], "starts by answering 97.1%"),
     "one wrong row": ([0.5], [1], "(LOG: 1 row, 100.0% wrong; fewer than 30 rows say little); it tries some"),
     "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),
-    "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], " 25.0% wrong; fewer than 30 rows start at 30% at most)"),
-    "ends": ([0.0, 1.0] * 40, [1, 0] * 40, "starts by answering 25."),
+    "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], " 25.0% wrong; fewer than 30 rows say little)"),
+    "ends": ([0.0, 1.0] * 40, [1, 0] * 40, "starts by answering 50.0%"),
 }
+
+
+def test_the_share_that_is_expected_of_equal_scores_is_the_share_that_is_answered():
+    """The impostor is s_1, which counts half of the lowest level that is answered."""
+    order = np.random.default_rng(0).permutation(1000)  # late rows count more
+    scores, errors = np.repeat([0.95, 0.8], [700, 300])[order], np.repeat([0.0, 1.0], [650, 350])[order]
+    abstainer = Abstainer(alpha=0.1, warm_start=(scores, errors))
+    share = abstainer.figures()["expected_share"]
+    assert share == pytest.approx(0.7, abs=0.005)
+    assert f"starts by answering {share:.1%} at alpha" in abstainer.started
+    assert [abstainer.decide(score).answer for score in (0.95, 0.8)] == [True, False]
 
 
 @pytest.mark.parametrize("case", DEGENERATE)

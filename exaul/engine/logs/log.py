@@ -30,7 +30,8 @@ from exaul.engine.checks import (
 )
 from exaul.kernels import uniforms
 from exaul.kernels.game import BLOCK
-from exaul.kernels.learners.aci_rank import SHARE, SHORT_LOG
+from exaul.kernels.learners.aci_rank import SHORT_LOG
+from exaul.kernels.metrics import FEASIBLE
 
 if TYPE_CHECKING:  # which imports pandas
     from exaul.engine.logs.files import Table
@@ -409,7 +410,7 @@ def least_rows(alpha: float) -> int:
 
 def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
     """Return one line with the share that a learner answers at first, after a log of ``Records.describe_log``."""
-    rows, minimum = log_entry["records"], least_rows(alpha)
+    rows, minimum, advice = log_entry["records"], least_rows(alpha), ""
     if share <= 0:
         start = f"starts by answering nothing, because no threshold reaches alpha = {alpha:g}"
         advice = (
@@ -417,8 +418,9 @@ def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, sha
             f"{as_typed('inspect', 'LOG')} says which alpha one reaches, or if the label is inverted"
         )
     else:
-        start, advice = f"starts by answering {share:.1%} at alpha = {alpha:g}", ""
-    effect = f"start at {SHARE:.0%} at most" if share == SHARE else "say little"
-    few = f"; fewer than {minimum} rows {effect}" if rows < minimum else ""
+        start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
+        if share < FEASIBLE:
+            advice = f"; take a larger alpha, such as the one that {as_typed('sweep', '--logs', 'LOG')} names"
+    few = f"; fewer than {minimum} rows say little" if rows < minimum else ""
     size = f"{rows:,} row{'s' * (rows > 1)}, {log_entry['error_rate']:.1%} wrong{few}"
     return f"{learner} {start} ({log_entry['name']}: {size}){advice}"

@@ -204,9 +204,17 @@ def start_of(
     return Start(0, type(rule.start)(*np.array(states, np.float64).T), counts)
 
 
-def fitted_share(rule: Rule, state: Any) -> Any:
-    """Return ``state.share`` of a rule with ``fit``; None for other rules."""
-    return None if getattr(rule, "fit", None) is None else getattr(state, "share", None)
+def expected_share(rule: Rule, start: Start) -> NDArray[np.float64] | None:
+    """Return the share [cells] of the records in ``start.counts`` that a rule answers at its start.
+
+    A level of equal scores is answered whole or not at all. None for a rule that does not fit a log.
+    """
+    if not isinstance(rule, Ranked) or rule.fit is None:
+        return None
+    shares = start.counts / start.counts.sum()
+    state = type(start.state)(*(x[:, None] for x in start.state))
+    high = shares.cumsum()
+    return np.asarray(rule.decide(np.where, state, high, high - shares) @ shares)
 
 
 def start_copies(rule: Rule, arms: int, start: Start, cell: NDArray[np.integer], best: NDArray[np.int32]) -> Start:

@@ -120,7 +120,9 @@ def test_theory_is_printed_on_request_and_lambda_if_there_are_several():
     assert table["at most"] == ["-" if np.isnan(x) else f"{x:.0f}" if x <= 600 else "> T" for x in bounds]
     proven = table_of(plain, "answered")["(any sequence)"]  # of the first alpha
     assert all(x in ("-", y) for x, y in zip(proven, table["FDR at most"][:16], strict=True))
-    assert table["Lemma 1"] == [f"{x:.0f}" for x in np.ceil(means["lemma_bound"])]
+    assert table["Lemma 1"] == [f"{x:.0f}" for x in np.ceil(by_cell["lemma_bound"].max())]
+    limits = by_cell["risk_bound"].max(skipna=False)
+    assert table["of R_T"] == ["-" if np.isnan(x) else f"{np.ceil(x):.0f}" for x in limits]
     assert list(table_of(result.summary(80, theory=True), "alpha"))[:7] == shown
 
 

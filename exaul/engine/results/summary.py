@@ -183,7 +183,8 @@ def as_latex(trials: Table, delta: float) -> str:
     played, grids = describe_trials(trials), ", ".join(trials["grid"].unique())
     grid = f"grid: {grids}" if "thresholds (" in played else f"{as_range(trials['arms'])} thresholds ({grids})"
     meanings = [
-        "R_T: wrong answers minus alpha times the answers; its limit is certain on any sequence (--: none is)",
+        "R_T: wrong answers minus alpha times the answers; its limit is certain on any sequence with as many "
+        "answers, the largest of the trials (--: none is)",
         f"bound of the regret: with probability {1 - delta:g} per trial (--: none is proved, > T: none below T)",
         f"+-: {OVER_TRIALS.removeprefix('mean ±')}",
     ]
@@ -230,16 +231,16 @@ def summarize_theory(
         "FDR": "share of the shown answers that are wrong (mean ±standard deviation)",
         "above\nbound": "trials with a regret above its bound (95% interval)",
         "R_T": "wrong answers above alpha, the sum of e - alpha over the answers (mean)",
-        "limit\nof R_T": "what it is at most on every sequence; -: none is proved",
-        "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (mean)",
+        "limit\nof R_T": "what it is at most on every sequence with as many answers (largest of trials); -: none",
+        "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (largest)",
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
         "docs/proofs.md; certain for best-fixed, and by the limit of R_T)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
         "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
         "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none; {ABOVE_T}: none below T",
         "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
-        "of at most alpha (if records shift, the mean over segments); -: unknown, or the FDR is above alpha + "
-        f"{FDR_TOLERANCE:g}",
+        "of at most alpha (if records shift, the mean over segments), in each trial at most 100%, though a learner "
+        f"that moves may answer more; -: unknown, or the FDR is above alpha + {FDR_TOLERANCE:g}",
     }
     lam = "" if trials["lambda"].nunique() > 1 else f"lambda = {trials['lambda'].iloc[0]:.4g}, "
     grid = f"{as_range(trials['arms'])} thresholds of the grid {', '.join(trials['grid'].unique())}"
@@ -349,8 +350,8 @@ def _spread(values: Any, form: str = ".2%") -> str:
 
 
 def _limit(bounds: Any, largest: float = np.inf) -> str:
-    """Return the mean of bounds, rounded up; "-" if a trial has none, ABOVE_T if it is above what is possible."""
-    bound = np.ceil(bounds.mean(skipna=False))
+    """Return the largest bound, rounded up; "-" if a trial has none, ABOVE_T if it is above what is possible."""
+    bound = np.ceil(bounds.max(skipna=False))
     return ABOVE_T if bound > largest else _text(bound, "{:.0f}")
 
 

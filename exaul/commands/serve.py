@@ -56,14 +56,14 @@ def main(arguments: Mapping[str, Any]) -> int:
             settings = {"alpha": f"{alpha}{whose}", "audit": audit or "none"}
             if gateway_flags is not None:
                 add_gateway(application, gateway_flags)
-                column, score = config.log_score, gateway_flags.score
+                column, score, earlier = config.log_score, gateway_flags.score, service.noted("score")
                 settings |= {"upstream": gateway_flags.upstream, "score": score}
-                if column.startswith("score_") and column != column_of(score):
+                if column.startswith("score_") and column != column_of(score) and earlier != score:  # as it began
                     logger.warning(
                         f"the scores of the log are {column}, and those of the gateway {score}: if they are of two "
                         "kinds, far too much or too little is withheld (docs/service.md, Before your users come)"
                     )
-                if (earlier := service.noted("score")) not in (None, score):
+                if earlier not in (None, score):
                     logger.warning(
                         f"--score was {earlier} so far, and is {score} now: go back, or begin each key anew with a "
                         "log of the new one (exaul journal start); if that is done, go on"

@@ -42,13 +42,16 @@ class ServiceMetrics:
         }
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")
         self.decide_seconds = seconds("exaul_decide_seconds", "Seconds of a decision, with waiting and the journal")
-        self.upstream_seconds = seconds("exaul_upstream_seconds", "Seconds of the calls to the gateway's model")
-        self.upstream_failures = counter("exaul_upstream_failures", "Calls of the model that failed", ["status"])
+        upstream_text = "Seconds of calls to the gateway's models, for an answer or a score"
+        self.upstream_seconds = seconds("exaul_upstream_seconds", upstream_text, ["call"])
+        self.upstream_failures = counter("exaul_upstream_failures", "Such calls that failed", ["call", "status"])
         self.failures = counter("exaul_journal_failures", "Requests that failed at the journal", ["reply"])
-        first_labels = {self.failures: ON_ERROR, self.upstream_failures: (502, 503, 504)}
-        for metric, labels in first_labels.items():
-            for label in labels:
-                metric.labels(label)
+        for reply in ON_ERROR:
+            self.failures.labels(reply)
+        for call in ("answer", "score"):
+            self.upstream_seconds.labels(call)
+            for status in (502, 503, 504):
+                self.upstream_failures.labels(call, status)
         # of the gateway, whose keys and reasons no client can make up
         self.undecided = counter("exaul_undecided_replies", "Replies without a decision", ["key", "reason"])
         self.keys = dict[str, None]()  # with a label of their own, in order

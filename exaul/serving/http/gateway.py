@@ -116,22 +116,25 @@ async def ask_model(flags: GatewayFlags) -> None:
     """Ask the model a first question. Log a sentence if there is no answer, or if it has no score."""
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
+    answered, fate = "", f"such answers are {outcomes[flags.without_score]} (--without-score)"
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
             request = {"model": model, "messages": [{"role": "user", "content": PROBE}], **scorer.fields}
             completion = await upstream.complete(request, headers)
+            answered = join_lines(model)
             ask = partial(upstream.reply, headers)
             if not math.isnan(await scorer.score(request, scored_reply(completion), ask)):
                 return
         fault = _fault_of(scorer, completion)
-        trouble = f"an answer of {join_lines(model)} has none: the reply has {fault}; such answers are "
-        trouble += f"{outcomes[flags.without_score]} (--without-score); another --score may have one"
+        trouble = f"an answer of {answered} has none: the reply has {fault}; {fate}; another --score may have one"
     except Exception as error:  # of a user's scorer, too
         reason = shorten(join_lines(str(error))) or type(error).__name__
         trouble = f"a first question to {flags.upstream} failed ({reason}); is the model running, are --upstream "
         trouble += "(most addresses end in /v1) and --upstream-key-variable right, and does --models name a model?"
+        if answered:
+            trouble = f"{answered} answered a first question, but its answer could not be scored ({reason}); {fate}"
     finally:
         await upstream.close()
     logger.warning("--score %s: %s", flags.score, trouble)
@@ -265,16 +268,20 @@ class Gateway:
         request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
         if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
             request["metadata"] = {name: x for name, x in request["metadata"].items() if name != REF} or None
+        return request, await self._call("answer", upstream, request, chat.headers)
+
+    async def _call(self, call: str, upstream: Upstream, request: Any, headers: ClientHeaders) -> dict[str, Any]:
+        """Return the completion for a request. The call is for an answer or a score; it is timed and counted."""
+        metrics = self._state.metrics
         try:
-            with self._state.metrics.upstream_seconds.time():
-                completion = await upstream.complete(request, chat.headers)
+            with metrics.upstream_seconds.labels(call).time():
+                return await upstream.complete(request, headers, may_wait=call == "score")
         except RequestFailed as failure:
-            self._state.metrics.upstream_failures.labels(failure.status).inc()
-            if not isinstance(failure, BodyRefused):  # else it is the client's request
+            metrics.upstream_failures.labels(call, failure.status).inc()
+            if not isinstance(failure, BodyRefused):  # else it is the client's request, or a scorer tries another
                 model = shorten(join_lines(str(request["model"])))
                 logger.warning("model %s: %s (%s)", model, failure, upstream.url)
             raise
-        return request, completion
 
     async def _ask_and_decide(self, chat: ChatRequest, upstream: Upstream) -> Gated:
         """Ask a model, and decide on its answer. ``RequestFailed``: the client gets an error instead."""
@@ -315,14 +322,17 @@ class Gateway:
                 async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
                     # --score-model is a model of the first endpoint
                     target = upstream if body["model"] == request["model"] else self.upstream
-                    return await target.reply(chat.headers, body)
+                    return scored_reply(await self._call("score", target, body, chat.headers))
 
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 return as_score(score), None
             reason, trouble = "no_score", f"the reply has {_fault_of(self._scorer, completion)}"
         except TimeoutError:
-            reason, trouble = "score_timeout", "TimeoutError"
+            reason, trouble = "score_timeout", f"it took {self._flags.upstream_timeout:g} s (--upstream-timeout)"
+            self._state.metrics.upstream_failures.labels("score", 504).inc()
+        except RequestFailed as failure:
+            reason, trouble = "score_failed", f"a call for it failed: {failure}"
         except Exception as error:  # of a user's scorer, too; its text may quote the answer
             reason, trouble = "score_failed", type(error).__name__
         logger.warning("an answer has no score: %s (%s)", trouble, chat.id)

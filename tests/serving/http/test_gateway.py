@@ -26,7 +26,7 @@ from exaul.serving.http.application import app
 from exaul.serving.http.gateway import add_gateway, ask_model
 from exaul.serving.http.guard import add_request_id
 from exaul.serving.http.settings import GatewayFlags
-from tests.models.stub import completion
+from tests.models.stub import by_pattern, completion
 from tests.models.test_endpoint import Broken
 from tests.serving.http.apps import ABSTAIN, ANSWER, KEY, QUESTION, SECRET, Exchange, error, events, until
 
@@ -235,8 +235,28 @@ def test_a_scorer_that_fails(town, gate, caplog):
         reasons = [client.json(user=user)["exaul"]["reason"] for user in ("slow", "raises", "above")]
         assert reasons == ["score_timeout", "score_failed", "score_failed"]
         assert client.metric('exaul_undecided_replies_total{key="",reason="score_failed"}') == 2
+        assert client.metric('exaul_upstream_failures_total{call="score",status="504"}') == 1
+        assert "an answer has no score: it took 0.3 s (--upstream-timeout) (" in caplog.messages[0]
         assert client.questions() == 0
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_scoring_call_that_fails_is_told_counted_and_timed(stub, gate, caplog, status):
+    stub.rule = by_pattern({"How likely is it": error(status)})
+    with gate(score="verbal", score_model="judge") as client:
+        assert client.json()["exaul"]["reason"] == "score_failed"
+        assert client.metric(f'exaul_upstream_failures_total{{call="score",status="{status}"}}') == 1
+        timed = (f'exaul_upstream_seconds_count{{call="{call}"}}' for call in ("answer", "score"))
+        assert [*map(client.metric, timed)] == [1, 1]
+    *calls, line = caplog.messages
+    assert calls == [f"model judge: the upstream replied with status 500 ({stub.url})"] * (status == 500)
+    assert f"no score: a call for it failed: the upstream replied with status {status} (chatcmpl-" in line
+    caplog.clear()
+    asyncio.run(ask_model(GatewayFlags(score="verbal", upstream=stub.url)))
+    said = "--score verbal: stub-1 answered a first question, but its answer could not be scored (the upstream"
+    assert f"{said} replied with status {status}); such answers are withheld" in caplog.text
+    assert KEY not in caplog.text
 
 
 def test_a_scorer_asks_the_endpoint(stub, gate):
@@ -303,6 +323,13 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     assert f"upstream = {stub.url}, score = exact at http" in capsys.readouterr().out
     assert "--score was logprob so far, and is exact now: go back" in caplog.text
     assert "the scores of the log are score_p_true, and those of the gateway exact: if" in caplog.text
+    warned, of_log = "the scores of the log are", ["--log-score", "score_p_true", "--warm-start", str(log)]
+    caplog.clear()
+    assert main([*argv, "--score", "logprob", *of_log]) == 0  # the score of its decisions
+    assert warned not in caplog.text
+    argv[2] = str(tmp_path / "new.sqlite")
+    assert main([*argv, *of_log]) == 0
+    assert warned in caplog.text
 
 
 async def drip():

@@ -139,6 +139,8 @@ def test_the_alert_rules_name_metrics_and_labels_that_are_exported(opened):
     of_key = {labels[0] for labels in values if ("key", "a") in labels}
     (of_ratings,) = [rule["expr"] for rule in RULES if rule["alert"] == "ExaulWrong"]
     assert "1.5 * exaul_key_aim_ratio" in of_ratings  # not alpha: ratings may be flipped
+    (of_calls,) = [rule["expr"] for rule in RULES if rule["alert"] == "ExaulModelFails"]
+    assert of_calls.count("sum by (job, instance, call)") == 3  # else scores that all fail are half of the calls
     for rule in RULES:
         named = set(re.findall(r"exaul_\w+", rule["expr"]))
         assert named or rule["expr"] == 'up{job="exaul"} == 0'  # a metric of Prometheus itself

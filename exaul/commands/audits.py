@@ -104,7 +104,7 @@ def _show_counts(judge: str, counts: Counter[str], total: int) -> int:
 
 def _describe(row: Mapping[str, Any]) -> str:
     time = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="minutes")
-    head = f"{join_lines(row['id'])}, {time}, key {quote(row['key'])}, score {row['score']:.4g}"
+    head = f"{join_lines(row['id'])}, {time}, key {quote(row['key'])}"  # without the score: it could sway a judge
     if row["text"] is None:
         return f"{head}\nno text is kept"
     return f"{head}\nquestion: {join_lines(row['question'])}\nanswer: {join_lines(row['text'])}"

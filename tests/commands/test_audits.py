@@ -46,10 +46,11 @@ def test_open_audits_are_printed_and_old_texts_left_to_the_service(journal, caps
     parts = (
         f"answer: {RIGHT}",
         "question: Which town?",
-        "key 'other', score 0.9\nno text is kept",
+        "key 'other'\nno text is kept",
         "4 open audits\nJudge",
     )
     assert [part for part in parts if part not in text] == []
+    assert "0.9" not in text  # it could sway the judge
     assert b"of old" in journal.with_name("state.texts").read_bytes()
 
 

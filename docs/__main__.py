@@ -46,6 +46,7 @@ GALLERY = {  # by name of the figure: Python's arguments to draw it, and the pat
         ("feedback", "feedback/fdr"),
     )
 }
+INLINE_CODE = re.compile(r"^ *```.*?^ *```|(?<!`)`([^`]+)`(?!`)", re.DOTALL | re.MULTILINE)  # or a block, without 1
 COMMANDS_INTRODUCTION = """# The command line
 
 Each flag is a link to itself. These pages show how to use the commands:
@@ -90,6 +91,14 @@ def with_breaks(cell: re.Match[str]) -> str:
     """Let a narrow table break the long names of its first column between their parts, not within a word."""
     breaks = str.maketrans({"/": "/<wbr>", "_": "_<wbr>"})
     return re.sub(r"`([\w /]{16,})`", lambda x: f"<code>{x[1].translate(breaks)}</code>", cell[0])
+
+
+def with_whole_flags(code: re.Match[str]) -> str:
+    """Let code of several words in a line break at its spaces, not after the hyphens of a flag (site.css)."""
+    if not re.fullmatch(r"[\w\s./:,='-]+\s--[\w\s./:,='-]+", code[1] or ""):
+        return code[0]
+    flags = re.sub(r"--[\w-]+", r"<span>\g<0></span>", code[1])
+    return f"<code>{flags}</code>"
 
 
 def with_pages(text: str, name: str, pages: dict[str, str]) -> str:
@@ -143,7 +152,8 @@ def main(arguments: list[str]) -> None:
         (reference / "python" / name).write_text(with_pages(text, name, titles), encoding="utf-8")
     for page in PAGES.rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
-        page.write_text(re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE), encoding="utf-8")
+        text = re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE)
+        page.write_text(INLINE_CODE.sub(with_whole_flags, text), encoding="utf-8")
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
 
 

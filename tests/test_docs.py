@@ -15,6 +15,7 @@ import pytest
 
 import exaul
 from tests.engine.test_imports import by_name, imports, module_of
+from tests.serving.http.browser import Browser
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -203,6 +204,25 @@ def test_long_names_in_a_first_column_break_between_their_parts():
     row = "| `POST /v1/chat/completions`, `tau_k` | `exaul_key_alpha_ratio` |"
     cell = "| <code>POST /<wbr>v1/<wbr>chat/<wbr>completions</code>, `tau_k` "
     assert re.sub(r"^\| [^|]*", site.with_breaks, row) == f"{cell}| `exaul_key_alpha_ratio` |"
+
+
+def test_on_a_phone_help_keeps_its_columns_and_no_flag_is_broken(tmp_path):
+    site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
+    code = "`exaul plan --alpha 0.1 --warm-start LOG --per-day N --audits-per-day M`"
+    block = f"```sh\n{code}\n```"
+    assert site.INLINE_CODE.sub(site.with_whole_flags, block) == block
+    inline = site.INLINE_CODE.sub(site.with_whole_flags, f"`a` --b `c` {code}").removeprefix("`a` --b `c` ")
+    style = f"<style>{(ROOT / 'docs' / 'site.css').read_text(encoding='utf-8')}</style>"
+    printed = f"<pre><code>{site.linked_help('plan')}</code></pre>"
+    paragraphs = "".join(f"<p style='width: {width}em'>{inline}" for width in range(10, 30))
+    (tmp_path / "page.html").write_text(f"{style}<body class=md-typeset>{printed}{paragraphs}")
+    lines = "[...document.querySelectorAll('p code span')].map(flag => flag.getClientRects().length)"
+    with Browser(tmp_path / "profile") as browser:
+        browser.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
+        browser.open((tmp_path / "page.html").as_uri())
+        assert browser.evaluate("getComputedStyle(document.querySelector('pre code')).whiteSpace") == "pre"
+        assert browser.evaluate(lines) == [1] * 80
+        assert browser.evaluate("document.querySelector('p code').textContent") == code.strip("`")  # to copy
 
 
 def test_public_functions_say_what_they_take_and_return():

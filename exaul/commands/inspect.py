@@ -25,7 +25,8 @@ TITLE = "the largest share that a threshold answers with an FDR of at most alpha
 CHOICE = "the lowest score to answer, so that on this log the FDR (the share of wrong answers) is at most alpha"
 HIGHEST = 1 - 1e-6  # score that is drawn on an axis of logits (chosen)
 CROWDED = 0.97  # mean score of a group from which several lie on one another, on a linear axis (chosen)
-RELIABILITY_GROUPS = 10  # of rows in the figure of reliability
+RELIABILITY_GROUPS = 10  # most groups of rows in the figure of reliability
+GAP = 0.02  # of the questions: thresholds that answer shares further apart are not joined by a line (chosen)
 FEW_ROWS = 100  # with fewer rows, the standard error of a share may exceed .05
 
 
@@ -62,13 +63,13 @@ def main(arguments: Mapping[str, Any]) -> int:
     scores, errors = records.scores, records.errors
     thresholds = every_threshold(scores)
     coverage, risk = risk_coverage(thresholds, scores, errors)
-    rows, best = list[dict[str, Any]](), dict[float, tuple[str, float]]()
+    rows, best = list[dict[str, Any]](), dict[float, tuple[str, float, float]]()
     alphas = _with_reached(config.alphas, records)
     for alpha in alphas:
         row = {"alpha": alpha, "answer from\na score of": "-", "answered": "0.0%", "FDR": "-"}
         for index in np.flatnonzero(risk <= alpha)[:1]:  # the lowest threshold that holds alpha answers most
             shortest = shortest_between(*thresholds[index - 1 : index + 1]) if index else "0 (all)"
-            best[alpha] = shortest, coverage[index]
+            best[alpha] = shortest, coverage[index], risk[index]
             row |= {"answer from\na score of": shortest, "answered": f"{coverage[index]:.1%}"}
             row["FDR"] = f"{risk[index]:.2%}"
         rows.append(row)
@@ -151,36 +152,46 @@ def _describe_least(shares: Mapping[float, float], records: Records) -> str:
     return f"no threshold reaches alpha = {zero} on this log ({least}); a learner would mostly abstain"
 
 
-def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float] | None]) -> Any:
+def draw_risk(
+    thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float, float] | None]
+) -> Any:
     """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
+
+    The line has gaps where rows tie, and so no threshold lies; circles are at their ends.
 
     Args:
         thresholds: columns ``coverage`` and ``risk``, which ``kernels.metrics.risk_coverage`` returns.
         error_rate: the FDR if everything is answered; larger FDRs than twice it, of a few answers, may be cut off.
-        best: by alpha, the lowest threshold with an FDR of at most alpha, as text, and its coverage; None if no
-            threshold reaches alpha.
+        best: by alpha, the lowest threshold with an FDR of at most alpha, as text, its coverage and its FDR; None
+            if no threshold reaches alpha.
     """
     from exaul.engine.results import figures  # imports matplotlib
 
     figure, panels = figures.panel_grid(thresholds, figures.FDR)
     axes = panels[0][0]
-    axes.plot(thresholds["coverage"], thresholds["risk"], label="all thresholds", color="#08306b")
+    coverage, risk = thresholds["coverage"].to_numpy(), thresholds["risk"].to_numpy()
+    gaps = 1 + np.flatnonzero(np.abs(np.diff(coverage)) > GAP)
+    ends = np.unique(np.add.outer(gaps + np.arange(len(gaps)), (-1, 1)))  # beside the NaN of each gap
+    style = dict[str, Any](marker="o" if len(gaps) else "", markersize=4, markerfacecolor="white", markevery=ends)
+    line = np.insert(coverage, gaps, np.nan), np.insert(risk, gaps, np.nan)
+    axes.plot(*line, label="all thresholds", color="#08306b", **style)
     axes.axhline(error_rate, label="all answered", **figures.TARGET_STYLE)
     highest = min(error_rate, max(best))  # of the labels
     top, height = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * highest, 0.01), -1.0
     for alpha, reached in sorted(best.items()):  # right of the mark, the curve is above alpha
         fdr, text = min(alpha, error_rate), "not reached"  # the curve ends where all is answered
         if reached:
-            threshold, share = reached
+            threshold, share, at_threshold = reached
             axes.plot([1, share, share], [fdr, fdr, 0], color="#525252", linewidth=0.7, linestyle=":")
-            axes.plot(share, fdr, "o", color="black", markersize=3.5, clip_on=False)
+            axes.plot(share, at_threshold, "o", color="black", markersize=3.5, clip_on=False)
             text = f"{share:.1%}, {threshold}"
         height = max(fdr, height + top / 20)  # labels do not overlap
-        axes.text(1.01, height, f"{100 * alpha:.4g}%: {text}", fontsize=7, va="center")
-    axes.text(1.01, 1.03, "$\\alpha$: answers, least score", fontsize=7, transform=axes.transAxes)
-    axes.set(xlabel=figures.ANSWERED, xlim=(0, 1), ylim=(0, top))
+        axes.text(1.04, height, f"{100 * alpha:.4g}%: {text}", fontsize=7, va="center")
+    axes.text(1.04, 1.03, "$\\alpha$: answers, least score", fontsize=7, transform=axes.transAxes)
+    axes.set(xlabel=figures.ANSWERED, xlim=(0, 1.02), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
     note = "A dot is at the largest share that is answered with an FDR of at most $\\alpha$." * any(best.values())
+    note += " No threshold lies in a gap between circles." * bool(len(gaps))
     note += f" FDRs above {100 * top:.3g}%, of few answers, are not drawn." * bool(thresholds["risk"].max() > top)
     figures.add_legend(figure, panels, note)
     return figure
@@ -189,27 +200,37 @@ def draw_risk(thresholds: files.Table, error_rate: float, best: Mapping[float, t
 def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     """Draw the share of right answers, with Wilson's 95% intervals, against the mean score.
 
-    The rows are in at most ten groups of equal size. On the diagonal, a score is the probability that its answer is
-    right.
+    The rows are in at most ten groups: those of one score or, of more scores, groups of about equal size, which do
+    not split a score. On the diagonal, a score is the probability that its answer is right.
     """
     from exaul.engine.results import figures  # imports matplotlib
 
-    groups = [rows for rows in np.array_split(np.argsort(scores, kind="stable"), RELIABILITY_GROUPS) if len(rows)]
-    counts, score = np.array([len(rows) for rows in groups]), np.array([scores[rows].mean() for rows in groups])
-    right = np.array([1 - errors[rows].mean() for rows in groups])
+    order, (values, sizes) = np.argsort(scores), np.unique(scores, return_counts=True)
+    ends, size, is_grouped = sizes.cumsum(), len(scores) / RELIABILITY_GROUPS, len(values) > RELIABILITY_GROUPS
+    borders = [0] if is_grouped else [0, *ends]
+    while borders[-1] < len(scores):
+        end = ends[np.searchsorted(ends, min(borders[-1] + size, len(scores)))]
+        borders.append(end if len(scores) - end >= size / 2 else len(scores))
+    counts = np.diff(borders)
+    score, right = (np.add.reduceat(x[order], borders[:-1]) / counts for x in (scores, 1 - errors))
     figure, panels = figures.panel_grid(files.Table({"score": score}), "share of right answers")
     axes, probabilities = panels[0][0], 1 - np.geomspace(1, 1 - HIGHEST, 500)
     axes.plot(probabilities, probabilities, label="score = share right", **figures.TARGET_STYLE)
-    style = dict[str, Any](label=f"groups of {counts[0]:,} rows", color="#08306b", marker="o", markersize=4)
+    rows = " to ".join(f"{count:,}" for count in sorted({counts.min(), counts.max()}))
+    label = f"groups of {rows} rows" if is_grouped else f"each score: {rows} rows"
+    style = dict[str, Any](label=label, color="#08306b", marker="o", markersize=4)
+    style["linestyle"] = "-" if is_grouped else "none"
     shown = score.clip(max=HIGHEST)
     axes.plot(shown, right, **style)
     z = NormalDist().inv_cdf(0.975)
     middle, half = right + z**2 / (2 * counts), z * np.sqrt(right * (1 - right) / counts + (z / (2 * counts)) ** 2)
     low, high = ((middle + side * half) / (1 + z**2 / counts) for side in (-1, 1))
     axes.vlines(shown, low, high, color="#08306b", linewidth=0.8)
-    axes.set(xlabel="score (mean of the group)", ylim=(max(low.min() - 0.05, 0), min(high.max() + 0.05, 1.02)))
+    axes.set_xlabel("score" + " (mean of the group)" * is_grouped)
+    axes.set_ylim(max(low.min() - 0.05, 0), min(high.max() + 0.05, 1.02))
     axes.set_xlim(max(score.min() - 0.05, 0), min(score.max() + 0.05, 1.02))
-    if (score > CROWDED).mean() > 0.15 and score.min() > 0:  # several groups would lie on one another
+    crowded = counts[score > CROWDED]
+    if len(crowded) > 1 and crowded.sum() > 0.15 * len(scores) and score.min() > 0:  # they would lie on one another
         first = score.min() / (1 + score.min())  # half of its odds
         ticks = [x for x in (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, HIGHEST) if x > first]
         axes.set_xscale("logit")
@@ -217,7 +238,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
         axes.set_xticks([], minor=True)
         axes.set_xlim(first, 1 - (1 - shown.max()) / 2)
     figures.in_percent(axes.yaxis)
-    note = f" Means above {HIGHEST} are at it." * bool(score.max() > HIGHEST)
+    note = f" Means above {HIGHEST} are at it." * bool(score.max() > HIGHEST and axes.get_xscale() == "logit")
     figures.add_legend(figure, panels, f"Bars are 95% intervals (Wilson's).{note}")
     return figure
 
@@ -231,7 +252,7 @@ def shortest_between(low: float, high: float) -> str:
 def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per ``title``, a trace or a score of a log; write it to ``out``."""
     rows, lines, advice, hints = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
-    inspected = list[list[str]]()  # each log with its flags, as typed
+    inspected, sweeps = list[list[str]](), list[str]()  # each log with its flags, as typed; the sweep of each score
     for file in log_files(config.log):
         columns = diagnosis.categories(file, config)
         for trace in load_traces(file, config, config.each):
@@ -250,13 +271,18 @@ def _compare(config: Inspect, title: str) -> None:
             }
             rows.append(row)
             lines.append(_line(title, trace, row))
+            if title == "score":
+                alphas = _with_reached(config.alphas, records) if len(records.scores) else ()
+                sweeps.append(_sweep_command(inspected[-1], {alpha: share(alpha) for alpha in alphas}))
             # the sweep of a score has a warm start
-            if title == "trace" and (text := recommend_grid(records, shares)):
+            elif text := recommend_grid(records, shares):
                 hints[lines[-1][title]] = text
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
+    if any(row["dropped"] for row in rows):
+        meanings.append("rows in brackets: left out, without a score or a label")
     totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
     scope = f"for exaul sweep, on {len(hints)} of {len(lines)} {title}s"
@@ -265,10 +291,12 @@ def _compare(config: Inspect, title: str) -> None:
     with_numbers = [f"the first {title} with a defect, with its numbers: {x}" for x in first]
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        command = _sweep_command(inspected[best], {x: rows[best][f"{SHARE_PREFIX}{x:g}"] for x in config.alphas})
-        advice = f"over these alphas, {join_lines(lines[best][title])} answers most:\n{command}"
+        is_only = np.count_nonzero(totals >= 0) == 1  # the others have no values
+        says = "only {} has values:" if is_only else "over these alphas, {} answers most:"
+        advice = f"{says.format(join_lines(lines[best][title]))}\n{sweeps[best]}"
         if not totals[best] > 0:
-            advice = "no threshold of these scores reaches alpha; a learner would mostly abstain"
+            nothing = "no threshold of these scores reaches alpha; a learner would mostly abstain"
+            advice = nothing if totals[best] == 0 else "no row has a score and a label"
     start = shared_start([line[title] for line in lines]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
     shortened = [lines[n] | {title: lines[n][title].removeprefix(start)} for n in order]
@@ -295,9 +323,10 @@ def _line(title: str, trace: Trace, row: Mapping[str, Any]) -> dict[str, str]:
     }
     if title == "score":
         scores = trace.records.scores
-        line["right above wrong"] = f"{separation(scores, trace.records.errors):.3f}"
+        above = separation(scores, trace.records.errors)
+        line["right above wrong"] = f"{above:.3f}" if above >= 0 else "-"
         line["distinct scores"] = f"{len(np.unique(scores))}"
-        line["ties at 1"] = f"{(scores == 1).sum() / max(len(scores), 1):.1%}"
+        line["ties at 1"] = f"{(scores == 1).mean():.1%}" if len(scores) else "-"
     return line
 
 

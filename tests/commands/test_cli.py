@@ -114,6 +114,19 @@ def test_inspect_shows_alphas_at_which_a_part_is_answered(tmp_path, capsys):
     assert "0.26 " not in output_of(["inspect", str(path), "--alphas", "0.1", "0.2"], capsys)
 
 
+def test_inspect_says_that_a_score_is_empty_and_sweeps_the_others_where_a_part_is_answered(tmp_path, capsys):
+    path = tmp_path / "log.csv"  # of 100 rows, 17 are wrong; from a score of .9, 11 of 72
+    rows = "0.9,1,\n" * 11 + "0.9,0,\n" * 61 + "0.1,1,\n" * 6 + "0.1,0,\n" * 22
+    path.write_text(f"score_a,error,score_empty\n{rows}")
+    text = output_of(["inspect", str(path)], capsys)
+    only = f"only score_a has values:\n  exaul sweep --logs {path} --score score_a"
+    assert text.endswith(f"{only} --alphas 0.16 --warm-start 0.5\n")
+    assert re.search(r"^score_empty( +-){5} +0 \(-100\) +- +0 +-$", text, re.MULTILINE)
+    for flags in [], ["--drop-missing"]:
+        assert main(["inspect", f"{path}:error=1", "--score", "score_empty", *flags]) == 2
+        assert "score_empty is empty in all 17 selected rows; name another" in capsys.readouterr().err
+
+
 def test_profiles(capsys):
     text = output_of(["profiles"], capsys)
     assert re.search(r"^triviaqa-like +0.151 +100000 ", text, re.MULTILINE)

@@ -105,6 +105,9 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
             f"{100 * row[x]:.1f}% ({100 * row[f'{x}_q05']:.1f} to {100 * row[f'{x}_q95']:.1f})"
             for x in ("fdr", "answered")
         ]
+    few = "; a mean outside its range is that of a few halves that differ much from the others\n\n"
+    assert few not in advice.describe_halves(table)
+    assert few in advice.describe_halves(table.assign(answered=table["answered_q95"] + 0.01))
 
 
 def test_it_is_never_advised_where_the_upper_limit_of_its_fdr_is_above_alpha():

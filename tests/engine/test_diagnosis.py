@@ -241,6 +241,7 @@ def test_a_command_in_a_finding_names_the_columns(capsys):
     printed = output_of(["inspect", "rows.csv", "--each", "model"], capsys)
     assert re.search("^y .*\nx +top ", printed, re.MULTILINE)  # the first has no defect
     assert "a defect, with its numbers: exaul inspect rows.csv:model=x --drop-missing\n" in printed
+    assert "\nrows in brackets: left out, without a score or a label\n" in printed
 
 
 @pytest.fixture

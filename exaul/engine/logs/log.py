@@ -133,12 +133,19 @@ class SelectedRows(NamedTuple):
             if math.isnan(value) and not (drop_missing and is_missing(cell)):
                 where = f"{self.path}, row {self.rows[row]}"
                 if is_missing(cell):
+                    self.check_filled(name)
                     hint = "in [0, 1] (use --drop-missing to leave out such rows)"
                     raise BadInput(f"{where}: {name} is empty; it must be {hint}")
                 scaled = f" ({as_typed('convert', 'table', '--scale', 'LOW:HIGH')} reads other scales)"
                 hint = scaled if parse is parse_score else ", true, false, yes or no"
                 raise BadInput(f"{where}: {name} is {quote(cell_text(cell))}; it must be a number in [0, 1]{hint}")
         return values
+
+    def check_filled(self, name: str) -> None:
+        """Raise BadInput if a column is empty in all selected rows, of which there are several."""
+        if len(self.chosen) > 1 and not any(self.texts(name)):
+            rows = f"{len(self.chosen):,} {'selected ' * (len(self.chosen) < len(self.rows))}rows"
+            raise BadInput(f"{self.path}: {name} is empty in all {rows}; name another column")
 
     def errors(self, label: tuple[str, bool], drop_missing: bool) -> NDArray[np.float64]:
         """Return the errors of the selected rows, from the label column that ``label_of`` returns."""
@@ -150,6 +157,8 @@ class SelectedRows(NamedTuple):
         scores, errors = self.numbers(score, parse_score, drop_missing), self.errors(label, drop_missing)
         is_complete = ~np.isnan(scores + errors)
         if not is_complete.any():
+            for name in (score, label[0]):
+                self.check_filled(name)
             raise BadInput(f"{self.path}: no row has both {score} and {label[0]}; at least one is needed")
         return scores[is_complete], errors[is_complete], is_complete
 

@@ -201,6 +201,9 @@ def describe_halves(table: Table, width: int | None = None) -> str:
         f"the advice rests on {HALVES} random halves of the log: each line starts from one half and plays the "
         "other, which it has not seen (mean, and 5% to 95% of the halves)"
     )
+    means, lows, highs = (table[[f"fdr{x}", f"answered{x}"]].to_numpy() for x in ("", "_q05", "_q95"))
+    if ((means < lows - 0.0005) | (means > highs + 0.0005)).any():  # by more than the rounding
+        title += "; a mean outside its range is that of a few halves that differ much from the others"
     keys = {"log": "source", "learner": "learner", "alpha": "alpha"}
     keys = {title: name for title, name in keys.items() if name == "learner" or table[name].nunique() > 1}
     rows = [

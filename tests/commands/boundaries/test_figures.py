@@ -409,7 +409,7 @@ def test_reliability_is_of_groups_of_as_many_rows():
     (crowded,) = inspect.draw_reliability(1 - (1 - scores[1:]) ** 9, errors[1:]).axes  # most scores are near 1
     assert (line.axes.get_xscale(), crowded.get_xscale()) == ("linear", "logit")
     assert crowded.get_xlim()[0] <= crowded.lines[1].get_xdata()[0]
-    few = np.r_[np.linspace(0.3, 0.6, 80), np.full(20, 1 - 1e-9)]  # a fifth is crowded
+    few = np.r_[np.linspace(0.3, 0.6, 80), np.full(10, 1 - 1e-8), np.full(10, 1 - 1e-9)]  # a fifth is crowded
     figure = inspect.draw_reliability(few, errors)
     assert figure.axes[0].get_xscale() == "logit"
     assert "Means above 0.999999 are at it." in " ".join(figure.get_supxlabel().split())
@@ -418,15 +418,42 @@ def test_reliability_is_of_groups_of_as_many_rows():
     assert len(inspect.draw_reliability(scores[:3], errors[:3]).axes[0].lines[1].get_xdata()) == 3
 
 
+def test_reliability_never_splits_rows_of_one_score():
+    few = np.repeat([0.2, 0.9, 0.95, 1.0], [3, 20, 70, 7])
+    (axes,) = inspect.draw_reliability(few, np.tile([0.0, 1.0], 50)).axes
+    points = axes.lines[1]
+    assert points.get_xdata() == pytest.approx([0.2, 0.9, 0.95, inspect.HIGHEST])
+    assert (points.get_label(), points.get_linestyle()) == ("each score: 3 to 70 rows", "None")
+    assert (axes.get_xlabel(), axes.get_xscale()) == ("score", "linear")
+    many = np.r_[np.linspace(0.1, 0.2, 11), np.full(78, 0.5), np.linspace(0.6, 0.7, 11)]
+    points = inspect.draw_reliability(many, np.zeros(100)).axes[0].lines[1]
+    assert points.get_label() == "groups of 10 to 79 rows"  # .2 is in that of .5
+    assert len(points.get_xdata()) == 3
+
+
+def test_no_line_of_thresholds_crosses_where_rows_tie():
+    """A threshold answers 2% or 70%; at alpha = .1 the dot is at the FDR of the first, .02."""
+    curve = files.Table({"coverage": [1.0, 1.0, 0.7, 0.02, 0.01, 0.0], "risk": [0.2, 0.2, 0.12, 0.02, 0.0, np.nan]})
+    figure = inspect.draw_risk(curve, 0.2, {0.1: ("0.99", 0.02, 0.02)})
+    line, _, _, dot = figure.axes[0].lines
+    nan = [np.nan] * 2
+    np.testing.assert_equal(
+        line.get_xydata(), [[1, 0.2], [1, 0.2], nan, [0.7, 0.12], nan, [0.02, 0.02], [0.01, 0], [0, np.nan]]
+    )
+    assert list(line.get_markevery()) == [1, 3, 5]
+    assert dot.get_xydata().tolist() == [[0.02, 0.02]]
+    assert "No threshold lies in a gap between circles." in " ".join(figure.get_supxlabel().split())
+
+
 def test_each_alpha_is_marked_with_its_share_and_score_or_said_to_be_not_reached():
     curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
-    figure = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25), 0.2: ("0.7", 0.5), 0.05: None})
+    figure = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25, 0.08), 0.2: ("0.7", 0.5, 0.2), 0.05: None})
     (axes,) = figure.axes
     labels = ["5%: not reached", "10%: 25.0%, 0.8", "20%: 50.0%, 0.7", "$\\alpha$: answers, least score"]
     assert [x.get_text() for x in axes.texts] == labels
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
     assert marks[::2] == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
-    assert marks[1::2] == [[[0.25, 0.1]], [[0.5, 0.2]]]
+    assert marks[1::2] == [[[0.25, 0.08]], [[0.5, 0.2]]]
     assert axes.get_ylim() == (0, 0.4)  # twice the error rate, whatever the first rows
     assert "FDRs above 40%, of few answers, are not drawn." in " ".join(figure.get_supxlabel().split())
 

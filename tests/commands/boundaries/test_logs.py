@@ -109,11 +109,12 @@ SCALED = f"{NUMBER} (exaul convert table --scale LOW:HIGH reads other scales)\n"
         ("x.json", "[{}", ["x.json: not JSON (Expecting"]),
         ("x.json", "[]", ["x.json: empty"]),
         ("x.csv", "score,error\n,0\n", ["row 1: score is empty; it must be in [0, 1] (use --drop-missing to"]),
+        ("x.csv", "score,error\n,0\n ,1\n", ["x.csv: score is empty in all 2 rows; name another column"]),
         # Python would read 0_1 as 1
         *(("x.csv", f"score,error\n{row}\n", ["row 1: ", NUMBER]) for row in ("0.2_5,1", "0.5,0_1")),
         *(("x.csv", f"score,error\n{score},0\n", [f"score is '{score}'", SCALED]) for score in ("7", "5%")),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_the_row_of_what_is_no_number_is_named(name, text, words, refused):
     write(name, text)

@@ -77,7 +77,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         from exaul.engine.results import figures  # imports matplotlib
 
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
-        drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), {x: best.get(x) for x in config.alphas})}
+        drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), {x: best.get(x) for x in alphas})}
         drawn["reliability"] = draw_reliability(scores, errors)
         for figure in drawn.values():
             figures.add_note(figure, plain(f"{records.name}, column {config.score}: {len(scores):,} rows."))

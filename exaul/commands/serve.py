@@ -58,7 +58,7 @@ def main(arguments: Mapping[str, Any]) -> int:
                 add_gateway(application, gateway_flags)
                 column, score, earlier = config.log_score, gateway_flags.score, service.noted("score")
                 settings |= {"upstream": gateway_flags.upstream, "score": score}
-                if column.startswith("score_") and column != column_of(score) and earlier != score:  # as it began
+                if column.startswith("score_") and column != column_of(score) and earlier != score:  # may be right
                     logger.warning(
                         f"the scores of the log are {column}, and those of the gateway {score}: if they are of two "
                         "kinds, far too much or too little is withheld (docs/service.md, Before your users come)"

@@ -63,7 +63,7 @@ def game(case: PeerCase) -> Call:
         environment=ORDERS[case.order],
         learners=(case.learner,),
         backend=case.backend,
-        alphas=(ALPHA,),
+        alphas=ALPHA,
         horizon=case.rounds,
         trials=case.copies,
         arms=case.arms,

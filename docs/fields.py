@@ -45,6 +45,14 @@ def comment_of(node: Any, lines: list[str]) -> str:
     return " ".join(comment.strip("# ") for comment in comments)
 
 
+def given_of(annotation: Any) -> Any:
+    """Return the type of a field's argument, for which ``Many`` and ``Field`` of ``checks.py`` stand."""
+    text = re.sub(r"^Many\[(.+)\]$", r"\1 | Iterable[\1]", ast.unparse(annotation))
+    if text.startswith("Field["):
+        text = ast.unparse(annotation.slice.elts[1])
+    return ast.parse(text.replace("PathText", "str | PathLike[str]"), mode="eval").body
+
+
 class FieldTexts(griffe.Extension):
     """Documents the fields of classes, whose docstrings describe the class as a whole."""
 
@@ -80,5 +88,6 @@ class FieldTexts(griffe.Extension):
             field = owner.__dataclass_fields__[attr.name]
             text = re.sub(r"--([a-z-]+)", lambda x: f"`{x[1].replace('-', '_')}`", field.metadata["help"])
             text, attr.value = text.format(exaul="exaul"), repr(field.default)
+            attr.annotation = griffe.safe_get_annotation(given_of(node.annotation), parent=agent.current)
         if text:
             attr.docstring = griffe.Docstring(with_links(text), parent=attr)

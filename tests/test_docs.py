@@ -173,9 +173,7 @@ def test_equations_are_told_from_other_code_and_translated():
 
 def test_terms_in_docstrings_are_equations_and_pages_are_links():
     fields = pytest.importorskip("docs.fields", reason="uv sync --group docs")
-    assert fields.with_links("``Own``, ``own``, ``grid``") == (
-        "[`Own`](extend.md#exaul.kernels.learners.learner.Own), ``own``, ``grid``"
-    )
+    assert fields.with_links("``Own``, ``own``, ``grid``") == ("[`Own`](extend.md#exaul.Own), ``own``, ``grid``")
     text = "where L_k is in ``a_t + 1`` (``docs/proofs.md``, N1), with probability 1 - delta; x.a_b\n\n    s_t"
     linked = "where `L_k` is in ``a_t + 1`` ([Proofs, N1](../../proofs.md#n1)), with probability `1 - delta`; x.a_b"
     assert fields.with_links(text) == f"{linked}\n\n    s_t"
@@ -191,6 +189,8 @@ def test_the_reference_has_each_field_with_its_default():
     assert "Attributes" not in sided.docstring.value
     assert "in place of `error`" in loaded["engine.logs.log.Layout.correct"].docstring.value
     assert loaded["engine.feedback.FeedbackFlags.expires"].value == "100000"
+    types = [str(loaded["engine.sweep.Sweep"].parameters[x].annotation) for x in ("alphas", "out", "environment")]
+    assert types == ["float | Iterable[float]", "str | PathLike[str] | None", "str | Oblivious | Adaptive"]
 
 
 def test_each_page_of_the_python_reference_links_to_the_others():

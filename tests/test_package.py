@@ -114,6 +114,16 @@ def test_the_source_distribution_has_the_checkout_and_builds_the_same_wheel(rele
     assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
+@pytest.mark.slow
+def test_a_type_checker_accepts_the_documented_calls_and_reads_tuples(tmp_path):
+    pytest.importorskip("mypy")
+    program = "from exaul import Sweep\nsweep = Sweep(logs='a', learners=['exaul'], alphas=[0.1], flips=[0, 0.1])\n"
+    (tmp_path / "program.py").write_text(program + "Sweep(alphas=0.1).alphas[0] + 1\nSweep(out=3)\n")
+    mypy = [sys.executable, "-m", "mypy", str(tmp_path / "program.py")]
+    done = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert re.findall(r":(\d+): error", done.stdout) == ["4"], done.stdout
+
+
 def test_the_citation_is_of_this_version():
     """Its form was checked with cffconvert; this finds what a release changes."""
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")

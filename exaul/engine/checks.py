@@ -15,10 +15,31 @@ from inspect import cleandoc
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 INTEGER_LIMIT = 2**31  # upper limit (exclusive) of trials, arms, checkpoints and rounds
 LONGEST_QUOTE = 200  # characters of a value that are quoted in a sentence (chosen)
+X = TypeVar("X")
+Held = TypeVar("Held")
+Given = TypeVar("Given")
+
+
+class Field(Generic[Held, Given]):
+    """The type of a field: what it holds, and for type checkers also what the constructor takes."""
+
+    if TYPE_CHECKING:  # of a descriptor, a dataclass's argument has the type that is set (PEP 681)
+
+        def __get__(self, owner: object, kind: object = None) -> Held: ...
+        def __set__(self, owner: object, value: Given) -> None: ...
+
+    else:
+
+        def __class_getitem__(cls, types: tuple[Any, Any]) -> Any:
+            return types[0]
+
+
+Many = Field[tuple[X, ...], X | Iterable[X]]
+PathText = str | os.PathLike[str]
 
 
 class BadInput(ValueError):

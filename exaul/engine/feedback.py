@@ -6,6 +6,7 @@ from typing import Any
 from exaul.engine.checks import (
     BadInput,
     Configuration,
+    Many,
     check_count,
     check_holds,
     check_known,
@@ -25,7 +26,7 @@ class RatingFlags(Configuration):
         "P",
     )
     bias: float = setting(1.0, "wrong answers get feedback X times as often as right ones, X > 0", "X")
-    flips: tuple[float, ...] = setting(
+    flips: Many[float] = setting(
         (0.0, 0.0),
         "probabilities, of a sum below 1: of negative feedback on a right answer, of positive on a wrong one",
         "P",

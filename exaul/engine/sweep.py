@@ -2,12 +2,16 @@
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from exaul.engine import registry
 from exaul.engine.checks import (
     INTEGER_LIMIT,
     BadInput,
+    Field,
+    Many,
+    PathText,
     check_alpha,
     check_count,
     check_holds,
@@ -17,10 +21,13 @@ from exaul.engine.checks import (
     number,
     setting,
 )
+from exaul.engine.environments.adaptive import Adaptive
+from exaul.engine.environments.oblivious import Oblivious
 from exaul.engine.feedback import FeedbackFlags
 from exaul.engine.logs.log import Layout
 from exaul.engine.logs.profiles import PROFILES
 from exaul.kernels.game import ARMS, GRIDS, LOG_ARMS, LOG_GRID
+from exaul.kernels.learners.learner import Learner
 
 PRECISIONS = ("float64", "float32")
 LOG_POINTS = 200  # of curves whose points are evenly spaced in log t (chosen)
@@ -30,53 +37,49 @@ class Sweep(FeedbackFlags, Layout):
     """The configuration of a sweep; every field is a flag of ``exaul sweep``.
 
     Logs are read and user modules imported when the sweep is prepared, not here. A field of several values takes
-    a list, a tuple or a single value, such as ``alphas=0.1``; logs and folders may be paths (``pathlib.Path``);
-    ``learners`` and ``environment`` take the objects, too, if they are variables of a module.
+    a list, a tuple or a single value, such as ``alphas=0.1``, and holds a tuple; logs and folders may be paths
+    (``pathlib.Path``); ``learners`` and ``environment`` take the objects, too, if they are variables of a module.
 
     Raises:
         BadInput: a field is out of range; the sentence names it.
     """
 
-    logs: tuple[str, ...] = setting(
+    logs: Field[tuple[str, ...], PathText | Iterable[PathText]] = setting(
         (),
         "log(s) of scored answers: CSV (also .gz), JSON lines or Parquet; COL=VALUE keeps the rows that match; "
         "the logs of a folder run one by one, as with --each",
         "PATH[:COL=VALUE,...]",
     )
-    each: tuple[str, ...] = setting(
+    each: Many[str] = setting(
         (),
         "run a sweep on every combination of values of these columns (a trace), with one table over all; "
         "an environment of two logs plays each trace and the next",
         "COL",
     )
     least: int = setting(1, "least number of records of a trace; shorter ones are left out", "N")
-    sources: tuple[str, ...] = setting(
+    sources: Many[str] = setting(
         (),
         "built-in profile(s) instead of logs, see '{exaul} profiles' (default: triviaqa-like, and nq-like for an "
         "environment of two)",
         "PROFILE",
     )
-    environment: str = setting(
+    environment: Field[str, str | Oblivious | Adaptive] = setting(
         "stochastic", f"who asks: {', '.join(registry.ENVIRONMENTS)}, or MODULE:NAME of your own", "NAME"
     )
-    tunables: tuple[str, ...] = setting(
-        (), "parameters of an adaptive environment, see docs/learners.md", "NAME=VALUE"
-    )
-    learners: tuple[str, ...] = setting(
+    tunables: Many[str] = setting((), "parameters of an adaptive environment, see docs/learners.md", "NAME=VALUE")
+    learners: Field[tuple[str, ...], str | Learner[Any] | Iterable[str | Learner[Any]]] = setting(
         (),
         f"learners: {', '.join(registry.LEARNERS)}, or MODULE:NAME of your own (default: aci-rank and the paper's; "
         "on profiles also aci-rank-from-log, and in adaptive environments no best-fixed)",
         "NAME",
     )
-    alphas: tuple[float, ...] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
-    lambdas: tuple[float, ...] = setting(
-        (), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA"
-    )
+    alphas: Many[float] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
+    lambdas: Many[float] = setting((), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA")
     horizon: int | None = setting(
         None, "rounds T of a trial (default: each record once, but at most 30000 unless it is a replay)", "T"
     )
     trials: int = setting(100, "number of trials, each with its own random draws", "N")
-    warm_start: str | float | None = setting(
+    warm_start: Field[str | float | None, PathText | float | None] = setting(
         None,
         "log from which learners start, with the columns of the logs; or a fraction of the records, in (0, 1), "
         "which are then not played",
@@ -99,7 +102,7 @@ class Sweep(FeedbackFlags, Layout):
         None, "column of question groups, among which adversaries choose (default: one group per log)", "COL"
     )
     seed: int = setting(0, "seed of all random draws; the same seed gives the same bits", "N")
-    checkpoints: tuple[str | int, ...] = setting(
+    checkpoints: Many[str | int] = setting(
         ("200",),
         "points of the curves over time: how many, evenly spaced; log, "
         f"{LOG_POINTS} that are evenly spaced in log t; or the rounds, at least two",
@@ -109,11 +112,11 @@ class Sweep(FeedbackFlags, Layout):
     anytime: bool = setting(False, "use rates for an unknown horizon, which fall over blocks of 256 rounds")
     eta: float | None = setting(None, "learning rate (default: each learner's own)", "X")
     gamma: float | None = setting(None, "implicit exploration (default: each learner's own)", "X")
-    eta_scales: tuple[float, ...] = setting(
+    eta_scales: Many[float] = setting(
         (1.0,), "factors of eta and gamma, each a further cell of the learners that have these rates", "X"
     )
-    gamma_scales: tuple[float, ...] = setting((1.0,), "further factors of gamma alone, as with --eta-scales", "X")
-    steps: tuple[float, ...] = setting((), "steps of aci-rank, in (0, 1] (default: 0.025)", "X")
+    gamma_scales: Many[float] = setting((1.0,), "further factors of gamma alone, as with --eta-scales", "X")
+    steps: Many[float] = setting((), "steps of aci-rank, in (0, 1] (default: 0.025)", "X")
     precision: str = setting(
         "float64", "float64, or float32 (sums of weights in float32, losses in float64)", "NAME"
     )
@@ -126,7 +129,9 @@ class Sweep(FeedbackFlags, Layout):
     shard: str | None = setting(
         None, "run the I-th of N parts of the trials, for '{exaul} merge' (I from 1 to N)", "I/N"
     )
-    out: str | None = setting(None, "new or empty folder for tables, figures and manifest", "DIR")
+    out: Field[str | None, PathText | None] = setting(
+        None, "new or empty folder for tables, figures and manifest", "DIR"
+    )
 
     def __post_init__(self) -> None:
         in_memory = "paths; a table is played by run(sweep, [Records(name, scores, errors, 0, None)])"

@@ -11,7 +11,7 @@ from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
 from exaul.engine.simulation.user_code import check_rule
 from exaul.kernels.bounds import BOUND_ARGUMENTS
-from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon, regret_at
+from exaul.kernels.learners.learner import Fixed, Learner, Own, rates_of_horizon, regret_at
 from exaul.kernels.play import GameLearner, LearnerParams, at_round
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
@@ -53,9 +53,11 @@ def check_learner(
     pair: Any = mine
     definition: Any = None
     if isinstance(mine, str | Learner):
-        pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         definition = registry.resolve("learner", mine)
         rates = rates_of_horizon(definition, HORIZON, ARMS, False, None, None)
+        if np.isnan(rates.eta).any() and not isinstance(definition.rule, Fixed | Own):
+            raise AssertionError("its rule needs eta; give the Learner rates=")
+        pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         if not isinstance(definition.rule, Own):
             check_rule("the learner", definition, rates, ARMS)
         for field, bound in definition.regret_bounds._asdict().items() if definition.regret_bounds else ():
@@ -96,7 +98,9 @@ def check_learner(
         played = games(cuts, errors, uniforms, errors)
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise AssertionError(f"JAX cannot play it ({reason})") from error
+        is_rule = definition and not isinstance(definition.rule, Own)
+        requirement = registry.WRITTEN_WITH_WHERE if is_rule else registry.WRITTEN_IN_JAX
+        raise AssertionError(f"JAX cannot play it ({reason}); {requirement}") from error
     answers, P, share, states = jax.tree.map(np.asarray, played)
     if (answers.dtype, P.dtype.kind) != (np.bool_, "f") or not answers.shape == P.shape == cuts.shape:
         raise AssertionError(f"answer is {answers.dtype} and P {P.dtype}; they must be a bool [] and a float []")

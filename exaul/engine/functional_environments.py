@@ -154,8 +154,9 @@ def environment(
 
     Args:
         name: of an environment, ``module:name``, or an ``Oblivious`` or ``Adaptive``.
-        scores: [N] in [0, 1]; two such arrays if the environment has two pools.
-        errors: [N] in [0, 1], 1 if wrong; two such arrays if it has two pools.
+        scores: [N] in [0, 1], of one log: ``stochastic``, ``replay`` and ``always-wrong``, and your own with one
+            pool; two such arrays, of two logs, for the others.
+        errors: [N] in [0, 1], 1 if wrong; two such arrays for environments of two logs.
         grid: [H] thresholds, as in ``cuts``.
         horizon: T >= 1, which environments need that ask each record once.
         seed: in 0..2**64-1, of draws that all games share, as in a sweep.
@@ -175,7 +176,7 @@ def environment(
     columns = columns if np.ndim(next(iter(columns[0]), 0)) == 1 else ([scores], [errors])
     columns = [[np.asarray(x, float) for x in column] for column in columns]
     count, lengths = entry.pool_count, [len(column) for column in columns]
-    allowed = f"{count} array{'s' if count > 1 else ''}, as {reference} has that many pools"
+    allowed = f"{count} array{'s' if count > 1 else ''}: {reference} plays {'two logs' if count > 1 else 'one log'}"
     check_holds("scores, errors", lengths, lengths == [count, count], allowed)
     thresholds, pools = np.asarray(grid, np.float64), list[Pool]()
     for f, e in zip(*columns, strict=True):

@@ -85,6 +85,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Raise BadInput if it is missing, unreadable, or not as this version writes it.
     """
     path = folder / MANIFEST
+    if folder.is_dir() and not path.exists():
+        raise BadInput(f"{path}: no such file; {folder} is no folder of a sweep")
     manifest = load_json(path)
     if not isinstance(manifest, dict) or "configuration" not in manifest:
         raise BadInput(f"{path}: not the manifest of a sweep")

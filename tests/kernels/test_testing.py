@@ -70,6 +70,14 @@ def test_a_rule_or_a_bound_that_a_sweep_refuses_is_refused():
         check_learner(learner._replace(regret_bounds=learner.regret_bounds._replace(best=len)))
 
 
+def test_a_rule_without_rates_or_with_an_if_is_told_what_to_change():
+    with pytest.raises(AssertionError, match=r"^its rule needs eta; give the Learner rates=$"):
+        check_learner(LEARNERS["exp3-ix"]._replace(rates=None, anytime=None))
+    rule = Drawn(lambda where, p, answered, error, params: error / p if answered else params.abstain_cost / p)
+    with pytest.raises(AssertionError, match=r"^JAX cannot play it \(Tracer.*\); it must be written with where, "):
+        check_learner(LEARNERS["exp3-ix"]._replace(rule=rule))
+
+
 def test_an_object_is_its_reference_and_no_other():
     check_learner((Share(), ()), plainly)
     message = r"^the reference decides otherwise: cut [0-9]+, u 0\S+ \(game [0-9], round"

@@ -218,6 +218,8 @@ def test_what_cannot_be_drawn(refused, one_figure):
     Path("out/trials.csv").unlink()
     refused(["figures", "out"], "out/trials.csv: no such file")
     refused(["figures", "none"], "none/manifest.json: no such file")
+    Path("scaling").mkdir()
+    refused(["figures", "scaling"], "scaling/manifest.json: no such file; scaling is no folder of a sweep")
     refused(["figures", "log.csv"], "log.csv/manifest.json: ")
 
 

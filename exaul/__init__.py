@@ -5,7 +5,9 @@ continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(f
 ``regret_scaling(sweep, horizons)`` fits how regret grows with T. ``load_log(path)`` returns the scores and errors
 of a log. ``make`` returns a learner as pure functions, for your own JAX program; ``play``, ``grid``, ``cuts``,
 ``regret``, ``regret_bound``, ``environment``, ``keys`` and ``play_in`` go with it. ``Abstainer`` is a learner for
-your own program, ``Abstainers`` one for each of many keys. Each name is imported on first use.
+your own program, ``Abstainers`` one for each of many keys. ``Learner``, ``Rates``, ``Decision`` and the rules
+``Sided``, ``Drawn``, ``Ranked``, ``Fixed`` and ``Own`` define a learner of your own. Each name is imported on first
+use.
 """
 
 from importlib import import_module
@@ -30,6 +32,14 @@ if TYPE_CHECKING:
     from exaul.engine.run import run as run
     from exaul.engine.scaling import regret_scaling as regret_scaling
     from exaul.engine.sweep import Sweep as Sweep
+    from exaul.kernels.game import Rates as Rates
+    from exaul.kernels.learners.learner import Drawn as Drawn
+    from exaul.kernels.learners.learner import Fixed as Fixed
+    from exaul.kernels.learners.learner import Learner as Learner
+    from exaul.kernels.learners.learner import Own as Own
+    from exaul.kernels.learners.learner import Ranked as Ranked
+    from exaul.kernels.learners.learner import Sided as Sided
+    from exaul.kernels.play import Decision as Decision
     from exaul.serving.abstainer import Abstainer as Abstainer
     from exaul.serving.abstainers import Abstainers as Abstainers
 
@@ -44,6 +54,9 @@ _MODULES = {  # the names of each module
     "engine.run": "merge rerun resume run",
     "engine.scaling": "regret_scaling",
     "engine.sweep": "Sweep",
+    "kernels.game": "Rates",
+    "kernels.learners.learner": "Drawn Fixed Learner Own Ranked Sided",
+    "kernels.play": "Decision",
     "serving.abstainer": "Abstainer",
     "serving.abstainers": "Abstainers",
 }

@@ -12,6 +12,7 @@ from latex2mathml.converter import convert
 from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
+from markdown.postprocessors import Postprocessor
 from markdown.treeprocessors import Treeprocessor
 
 GREEK = "alpha", "delta", "eta", "gamma", "kappa", "lambda", "lam", "mu", "nu", "pi", "rho", "sigma", "tau", "theta"
@@ -137,6 +138,14 @@ class DisplayedEquations(Treeprocessor):
                 block.tag, block.text = "p", self.md.htmlStash.store(display(text))
 
 
+class BreakableNames(Postprocessor):
+    """Lets a narrow page break the long names in headings of the reference between their parts."""
+
+    def run(self, text: str) -> str:
+        """Add breaks to the names that mkdocstrings has written."""
+        return re.sub(r'(?<=-name">)[\w.]{12,}', lambda name: re.sub("(?<=[_.])", "<wbr>", name[0]), text)
+
+
 class Equations(Extension):
     """The extension of Python-Markdown."""
 
@@ -145,3 +154,4 @@ class Equations(Extension):
         md.parser.blockprocessors.deregister("quote")
         md.inlinePatterns.register(InlineEquations(r"(?<![\\`])(`+)(?!`)(.+?)(?<!`)\1(?!`)", md), "equations", 191)
         md.treeprocessors.register(DisplayedEquations(md), "displayed-equations", 40)
+        md.postprocessors.register(BreakableNames(md), "breakable-names", 0)

@@ -225,6 +225,13 @@ def test_on_a_phone_help_keeps_its_columns_and_no_flag_is_broken(tmp_path):
         assert browser.evaluate("document.querySelector('p code').textContent") == code.strip("`")  # to copy
 
 
+def test_long_names_in_headings_break_between_their_parts():
+    equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
+    heading = '<span class="doc-name">{}</span> regret_scaling'
+    broken = equations.BreakableNames().run(heading.format("exaul.regret_scaling"))
+    assert broken == heading.format("exaul.<wbr>regret_<wbr>scaling")
+
+
 def test_public_functions_say_what_they_take_and_return():
     """A type other than ``Any``; ``LearnerParams`` may be anything."""
     functions = [x for name in exaul.__all__ if inspect.isfunction(x := getattr(exaul, name))]

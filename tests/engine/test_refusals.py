@@ -94,7 +94,6 @@ ENVIRONMENTS = [  # name, number of logs, and more
     ("nothing", 1, {}, "^environment: 'nothing' is unknown"),
     ("single-shift", 1, {}, r"^scores, errors: .* must be 2 arrays: single-shift plays two logs"),
     ("stochastic", 2, {}, r"^scores, errors: .* must be 1 array: stochastic plays one log"),
-    ("stochastic", 2, {}, r"^scores, errors: .* must be 1 array,"),
     ("stochastic", 1, {"tunables": {"groups": "score"}}, r"^tunables: stochastic has no tunable 'groups'"),
     ("adversary-history", 2, {"tunables": {"temperature": 9}}, r"^tunables: temperature=9 found"),
     ("adversary-omniscient", 2, {}, "^horizon: not given"),

@@ -242,8 +242,8 @@ def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str,
         else:  # whole traces, as many as one figure has panels for
             if trials.groupby("source")["lambda"].nunique().max() == 1:  # sqrt(T), of traces that differ in length
                 trials, curves = (x.assign(**{"lambda": trials["lambda"].iloc[0]}) for x in (trials, curves))
-            most = figures.ROWS * figures.panel_columns(trials["alpha"].nunique())
-            count = max(1, most // len(trials[["alpha", "lambda"]].drop_duplicates()))
+            panels = figures.ROWS * figures.panel_columns(trials["alpha"].nunique())
+            count = max(1, panels // len(trials[["alpha", "lambda"]].drop_duplicates()))
             names = traces_by_answerable(traces)
             trials, curves = (
                 files.stack([x[x["source"] == name] for name in names[:count]]) for x in (trials, curves)

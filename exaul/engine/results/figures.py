@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgb as to_rgb
 from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox as Bbox
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import LEARNERS
@@ -75,6 +75,7 @@ LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this numb
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 BARS = 6  # most values of a line at which there are bars (chosen)
 BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
+_ASIDE = 2.5, 7.0  # points between bars at the end of lines, and at most between those at a value (chosen)
 
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
@@ -89,6 +90,20 @@ def in_percent(*axes: Axis) -> None:
     for axis in axes:
         axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
         axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
+
+
+def fdr_start(smallest: float, largest: float) -> float:
+    """Return where an axis of FDRs begins: at 0, or below the smallest if that is above half of the largest."""
+    return max(smallest - max(0.1 * (largest - smallest), 0.01), 0.0) if smallest > largest / 2 else 0.0
+
+
+def _bars(axes: Axes, x: Any, low: Any, high: Any, style: Mapping[str, Any], aside: float) -> Transform:
+    """Draw bars where ``high`` is above ``low``, so many points aside. Return the transform that moves them."""
+    moved = axes.transData + ScaledTranslation(aside / 72, 0, axes.figure.dpi_scale_trans)
+    drawn = high > low
+    bars = axes.vlines(x[drawn], low[drawn], high[drawn], style["color"], linewidth=0.8, clip_on=False)
+    bars.set_transform(moved)
+    return moved
 
 
 def _band(
@@ -132,6 +147,8 @@ def over_time(
 ) -> Figure:
     """Draw a curve over rounds, on the same y axis in all panels: mean over trials, with a band from 5% to 95%.
 
+    In a panel of more than ``BANDS`` lines, bars from 5% to 95% at the end of each replace the bands.
+
     Args:
         curves, segments: as in ``draw``.
         curve, label: name of the column, without ``_mean`` (with ``fdr``, alpha is drawn), and of the y axis.
@@ -148,9 +165,15 @@ def over_time(
     first = early / unit * (are_shares and not log)  # and its bands would hide one another
     kinds = ("mean", "mean") if are_shares else ("q05", "q95")  # bands of few answers would set the scale, too
     tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_{kinds[1]}", dotted) if column)
-    top = max(curves["alpha"].max() * (curve == "fdr"), *tops)
-    lowest = late[f"{curve}_{kinds[0]}"].min()
+    cells = [x for x in by if x != lines]
+    is_many = bool((curves[is_drawn].groupby(cells)[lines].nunique() > BANDS).any())
+    final = curves[is_drawn].groupby([*cells, lines]).tail(1 if is_many else 0)  # where there are bars
+    top = max(curves["alpha"].max() * (curve == "fdr"), *tops, *final[f"{curve}_q95"])
+    lowest = min(late[f"{curve}_{kinds[0]}"].min(), *final[f"{curve}_q05"], np.inf)
     low = max(lowest - 0.05, 0.0) if curve == "answered" else min(lowest, 0.0)
+    if curve == "fdr":
+        settled = late.loc[late["t"] > horizon / 10, "fdr_mean" if is_many else "fdr_q05"]
+        low = fdr_start(min(curves["alpha"].min(), settled.min(), *final["fdr_q05"]), top)
     margin = 0.04 * (top - low) or 0.01  # a constant curve has no range
     scale, ends = dict[str, Any](value="linear"), (low - margin, top + 4 * margin)
     if dotted and (log or max(top, -low) > 10 * LINEAR):  # fewer are readable on a linear axis
@@ -164,7 +187,15 @@ def over_time(
                 continue
             t = line["t"] / unit
             spacing = (0.02 + 0.012 * number, 0.2)  # markers of different lines at different rounds
-            _band(axes, t, line, curve, style, first, label=as_label(lines, name), markevery=spacing)
+            shown = style | {"label": as_label(lines, name), "markevery": spacing}
+            if is_many:
+                axes.plot(t, line[f"{curve}_mean"], **shown)
+                end = line[line[f"{curve}_mean"].notna()].tail(1)
+                _bars(
+                    axes, end["t"] / unit, end[f"{curve}_q05"], end[f"{curve}_q95"], style, _ASIDE[0] * (number + 1)
+                )
+            else:
+                _band(axes, t, line, curve, shown, first)
             if dotted:
                 bound = line[dotted].where(line[dotted] < line["t"])  # no R_t and no regret is above t
                 if bound.notna().any():
@@ -175,7 +206,10 @@ def over_time(
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
         axes.set(xscale="log" if log else "linear", xlabel=rounds)
         start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
-        axes.set_xlim(start * log, rows["t"].max() / unit)
+        width = 72 * axes.get_window_extent().width / figure.dpi
+        room = _ASIDE[0] * (rows[lines].nunique() + 1) / width * is_many  # for the bars, as a part of the axis
+        last = rows["t"].max() / unit
+        axes.set_xlim(start * log, last * ((last / start) ** room if log else 1 + room))
         axes.xaxis.set_major_formatter(COUNT)
         if not log:
             axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
@@ -185,7 +219,9 @@ def over_time(
         axes.set_ylim(ends)
         if are_shares:
             in_percent(axes.yaxis)
-    note = _lines_note(panels) + missing_note(curves, is_drawn)
+    note = _lines_note(panels, spread="bar at the end" if is_many else "band")
+    note += " Lower shares, of the first rounds, are not shown." * bool((curves[f"{curve}_mean"] < ends[0]).any())
+    note += missing_note(curves, is_drawn)
     if dotted:
         note += _bound_note(panels[0][0], curves[is_drawn], dotted, where=" where it is below $t$")
         note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
@@ -248,6 +284,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     are_marks = values == 2 and not is_growth
     bars, lone = are_marks or (learners > BANDS and values <= BARS), list[str]()
     for axes, rows in panels:
+        space = 72 * axes.get_window_extent().width / figure.dpi / (2.5 * values)  # about a third between values
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=column))):
             by_value, label = line.groupby(swept), plain(str(name))
             quantiles = {f"{column}_q{q:02}": by_value[column].quantile(q / 100) for q in (5, 95)}
@@ -255,13 +292,10 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             if is_growth and len(panels) == 1:
                 label += f": {_slope(line.iloc[0])}" * bool(line["slope"].iloc[0] > 0)
             if bars:
-                aside = ScaledTranslation((number - (learners - 1) / 2) * 2.5 / 72, 0, figure.dpi_scale_trans)
-                spread = means[means.iloc[:, 2] > means.iloc[:, 1]]
-                axes.vlines(spread.index, spread.iloc[:, 1], spread.iloc[:, 2], style["color"], linewidth=0.8)
                 mark = style | ({"linestyle": ""} if are_marks else {"linewidth": 0.7})
-                axes.plot(means.index, means.iloc[:, 0], label=label, **mark)
-                for drawn in axes.collections[-1], axes.lines[-1]:
-                    drawn.set_transform(axes.transData + aside)
+                (marks,) = axes.plot(means.index, means.iloc[:, 0], label=label, **mark)
+                aside = (number - (learners - 1) / 2) * min(space / max(learners - 1, 1), _ASIDE[1])
+                marks.set_transform(_bars(axes, means.index, means.iloc[:, 1], means.iloc[:, 2], style, aside))
             else:
                 _band(axes, means.index, means, column, style, label=label)
             lowest = min(lowest, means.min(axis=None) if column != "regret" else means.iloc[:, 0].min())
@@ -275,16 +309,16 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             largest = max(largest, means.max(axis=None))
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
+            lowest = min(lowest, target.min())
             axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
         if is_growth and len(panels) > 1 and rows["learner"].nunique() <= 3:  # else the title would be too long
             fitted = rows[rows["slope"] > 0].drop_duplicates("learner")
             slopes = [plain(f"{row['learner']} {_slope(row)}") for _, row in fitted.iterrows()]
             axes.set_title("\n".join([axes.get_title(), *slopes]).strip(), fontsize=8)
         axes.set(xlabel=SWEPT[swept])
-        if (
-            bars and (rows[swept].between(1e-9, 1e9) | (rows[swept] == 0)).all()
-        ):  # else the axis may span all floats
-            axes.margins(x=0.15)
+        are_usual = (rows[swept].between(1e-9, 1e9) | (rows[swept] == 0)).all()  # else the axis may span all floats
+        if bars and are_usual:
+            axes.margins(x=0.5 / values)
         _at_values(axes, rows[swept], swept == "alpha")
     for axes, rows in panels:
         if column == "regret":
@@ -298,7 +332,8 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
                 middle = np.sqrt(lowest * largest / np.sqrt(T.prod()))  # through that of the panel
                 axes.plot(T, middle * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
         else:
-            axes.set_ylim(max(lowest - 0.05, 0) if column == "answered" else 0, 1.04 * largest or 1)
+            start = max(lowest - 0.05, 0) if column == "answered" else fdr_start(lowest, largest)
+            axes.set_ylim(start, start + 1.04 * (largest - start) or 1)
             in_percent(axes.yaxis)
     lack = "has a regret of 0" if bound else "shows nothing"
     note = _lines_note(panels, "mark" if are_marks else "line", "bar" if bars else "band")

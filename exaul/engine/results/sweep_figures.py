@@ -21,6 +21,7 @@ from exaul.engine.results.figures import (
     add_legend,
     add_note,
     against,
+    fdr_start,
     in_percent,
     missing_note,
     over_time,
@@ -85,8 +86,11 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     shares = 1 - learners["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     ringed, margin = "", max(0.15 * (high - low), 0.03)
-    largest = np.fmax(learners["fdr"].quantile(0.95), learners["fdr"].mean())[shares > 0].max()
-    right = 1.08 * max(trials["alpha"].max(), largest)  # NaN is not above
+    mean, ends = learners["fdr"].mean(), learners["fdr"].quantile([0.05, 0.95]).unstack()
+    drawn = [trials["alpha"], *(x[shares > 0] for x in (mean, ends[0.05], ends[0.95]))]
+    largest = max(x.max() for x in drawn)  # NaN is not above
+    left = fdr_start(min(x.min() for x in drawn), largest)
+    right = largest + 0.08 * (largest - left)
     best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
@@ -100,13 +104,14 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
                 (dot,) = axes.plot(fdr, answered, label=plain(name), **mark | hollow)
                 dots[plain(name)] = fdr, answered
                 if from_log and name.partition(", ")[0] == best[-1] and group["step"].iloc[0] == STEP:
-                    dot.set(markerfacecolor=style["color"], zorder=3)
-                    ring = {"marker": "o", "markersize": 11, "markeredgecolor": "black", "markerfacecolor": "none"}
-                    axes.plot(fdr, answered, **mark | ring, zorder=3)
+                    pale = [0.3 * part + 0.7 for part in to_rgb(style["color"])]
+                    dot.set(markerfacecolor=pale, markersize=11, zorder=1.5)  # so that it is seen below others
+                    ring = {"marker": "o", "markersize": 18, "markeredgecolor": "black", "markerfacecolor": "none"}
+                    axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8, zorder=1.5)
                     ringed = plain(name)
         axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
         broken = FDR if len(panels) == 1 else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
-        axes.set(xlim=(0, right), ylim=(max(low - margin, 0), high + margin), xlabel=broken)
+        axes.set(xlim=(left, right), ylim=(max(low - margin, 0), high + margin), xlabel=broken)
         in_percent(axes.xaxis, axes.yaxis)
     spread = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
     note = f"{spread * (trials['trial'].nunique() > 1)}The target is dashed.{_advice_note(best, ringed)}"
@@ -136,7 +141,7 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -
     places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
     colors = {str(line.get_label()): to_rgb(line.get_markeredgecolor()) for line in axes.lines}
     scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
-    occupied = [Bbox([dot, dot]).padded((7 if name == bold else 5) * scale) for name, dot in places.items()]
+    occupied = [Bbox([dot, dot]).padded((9 if name == bold else 5) * scale) for name, dot in places.items()]
     occupied.append(axes.lines[-1].get_window_extent())  # the target
     occupied += [axes.transData.transform_bbox(x.get_datalim(axes.transData)) for x in axes.collections]  # spreads
     for name in sorted(dots, key=lambda name: dots[name][1]):

@@ -250,14 +250,14 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     monkeypatch.setattr(figures, "ROWS", 2)
     tabled = {"traces": files.Table(rows), "trials": trials, "curves": curves}
     unstarted = draw(tabled, 1, {"delta": 0.2, "score": "score"})["answered"]
-    assert not any(line.get_markersize() == 11 for axes in unstarted.axes for line in axes.lines)
+    assert not any(line.get_markersize() == 18 for axes in unstarted.axes for line in axes.lines)
     assert "Advised in 1 of 4 panels, but not played here, is aci-rank" in " ".join(
         unstarted.get_supxlabel().split()
     )
     drawn = draw(tabled | {"trials": trials.assign(warm_start="a log")}, 1, {"delta": 0.2, "score": "score"})
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
-    assert [sum(line.get_markersize() == 11 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
+    assert [sum(line.get_markersize() == 18 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
     for name, others in ("fdr", ["best-fixed", "target $\\alpha$"]), ("regret-by-alpha", []):  # best-fixed has none
         named = [text.get_text() for text in drawn[name].legends[0].get_texts()]
         assert {*named} == {"aci-rank", "no", *others}
@@ -356,6 +356,58 @@ def test_no_line_joins_two_values_and_bars_show_the_spread():
     np.testing.assert_allclose(ends, [np.quantile([a, 2 * a, 4 * a], [0.05, 0.95]) for a in (0.1, 0.2)])
     assert "A mark is the mean" in axes.figure.get_supxlabel()
     assert axes.yaxis.get_major_formatter()(0.1) == "0.1"
+
+
+@pytest.mark.parametrize("values", [2, 4])
+def test_of_many_learners_the_bars_at_a_value_stand_apart(values):
+    """They take about a third of the gap between values; lines join the marks of more than two values."""
+    names = [*LEARNERS][:7]
+    rows = [
+        {"learner": name, "source": "s", "lambda": 1.0, "alpha": 0.05 * n, "fdr": x}
+        for name in names
+        for n in range(1, values + 1)
+        for x in (0.1, 0.12)
+    ]
+    figure = figures.against(files.Table(rows), "alpha", "fdr")
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    lines = [line for line in axes.lines if line.get_label() in names]
+    assert {line.get_linestyle() == "None" for line in lines} == {values == 2}
+    marks = np.array([line.get_transform().transform(line.get_xydata())[:, 0] for line in lines])
+    bars = [bars.get_transform().transform(bars.get_segments()[0])[0, 0] for bars in axes.collections]
+    np.testing.assert_allclose(bars, marks[:, 0])
+    assert 0.2 < np.ptp(marks[:, 0]) / (marks[0, 1] - marks[0, 0]) < 0.5
+    low, high = axes.bbox.intervalx
+    assert low < marks.min() < marks.max() < high
+
+
+@pytest.mark.parametrize(("least", "start"), [(0.3, 0.285), (0.2, 0.0)])
+def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_largest(least, start):
+    """Over time, many lines have bars at the end within the axis; shares of the first rounds may be below it."""
+    quantiles = {"fdr_q05": least, "fdr_q95": 0.45}
+    row = {"source": "s", "alpha": 0.35, "lambda": 1.0, "fdr": 0.4, "fdr_mean": 0.4} | quantiles
+    rows = [row | {"learner": name, "t": t} for name in LEARNERS for t in (20, 1000, 2000)]
+    curves = files.Table(rows)
+    curves.loc[curves["t"] == 20, "fdr_mean"] = 0.1
+    figure = figures.over_time(curves, "fdr", "FDR")
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
+    assert axes.get_ylim()[0] == pytest.approx(start - 0.04 * (0.45 - start))
+    said = " ".join(figure.get_supxlabel().split())
+    assert "its bar at the end spans" in said
+    assert ("Lower shares, of the first rounds, are not shown." in said) == (start > 0)
+    assert len(axes.collections) == len(LEARNERS)
+    for bars in axes.collections:
+        ends = bars.get_transform().transform(bars.get_segments()[0])
+        assert axes.bbox.count_contains(ends) == 2
+        np.testing.assert_allclose(bars.get_segments()[0][:, 1], [least, 0.45])
+    trials = files.Table([row | {"learner": "ew", "step": np.nan, "trial": n, "inefficiency": 0.5} for n in (0, 1)])
+    trials["fdr"] = [least, 0.45]
+    (axes,) = sweep_figures.answered_against_wrong(trials).axes
+    assert (axes.get_xlim()[0] > 0.2) == (start > 0)
+    assert axes.get_xlim()[0] < axes.collections[0].get_segments()[0][:, 0].min()
+    (axes,) = figures.against(files.stack([trials, trials.assign(alpha=0.45)]), "alpha", "fdr").axes
+    assert (axes.get_ylim()[0] > 0.2) == (start > 0)
 
 
 def test_a_pdf_has_no_font_of_type_3(tmp_path):

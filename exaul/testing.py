@@ -11,7 +11,7 @@ from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
 from exaul.engine.simulation.user_code import check_rule
 from exaul.kernels.bounds import BOUND_ARGUMENTS
-from exaul.kernels.learners.learner import Fixed, Learner, Own, rates_of_horizon, regret_at
+from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon, regret_at
 from exaul.kernels.play import GameLearner, LearnerParams, at_round
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
@@ -53,11 +53,9 @@ def check_learner(
     pair: Any = mine
     definition: Any = None
     if isinstance(mine, str | Learner):
+        pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         definition = registry.resolve("learner", mine)
         rates = rates_of_horizon(definition, HORIZON, ARMS, False, None, None)
-        if np.isnan(rates.eta).any() and not isinstance(definition.rule, Fixed | Own):
-            raise AssertionError("its rule needs eta; give the Learner rates=")
-        pair = make(mine, ARMS, alpha=ALPHA, horizon=HORIZON)
         if not isinstance(definition.rule, Own):
             check_rule("the learner", definition, rates, ARMS)
         for field, bound in definition.regret_bounds._asdict().items() if definition.regret_bounds else ():

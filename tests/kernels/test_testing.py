@@ -71,7 +71,7 @@ def test_a_rule_or_a_bound_that_a_sweep_refuses_is_refused():
 
 
 def test_a_rule_without_rates_or_with_an_if_is_told_what_to_change():
-    with pytest.raises(AssertionError, match=r"^its rule needs eta; give the Learner rates=$"):
+    with pytest.raises(exaul.BadInput, match=r"^eta: not given; .* follows if the Learner has rates=$"):
         check_learner(LEARNERS["exp3-ix"]._replace(rates=None, anytime=None))
     rule = Drawn(lambda where, p, answered, error, params: error / p if answered else params.abstain_cost / p)
     with pytest.raises(AssertionError, match=r"^JAX cannot play it \(Tracer.*\); it must be written with where, "):

@@ -236,7 +236,7 @@ CALLS = [
     (lambda: exaul.make("aci-rank-from-log", 40, alpha=0.1), "^log: not given, .*starts from one; give grid="),
     (
         lambda: exaul.make(games.no_rates, alpha=0.1, horizon=9),
-        "^eta: not given; give it, or .* if there are rates",
+        "^eta: not given; give it, or .* if the Learner has rates=",
     ),
     (lambda: exaul.make(games.share._replace(feedback="Full"), alpha=0.1), "^learner: feedback: 'Full' is unknown"),
     (lambda: exaul.make("aci-rank", grid=[0, 1], alpha=0.1, log=([0.5], [2])), r"^errors: \[2.0\] found"),

@@ -8,6 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from exaul.commands.flags import Command
 from exaul.commands.terminal import show, terminal_width
@@ -15,7 +16,7 @@ from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import diagnosis, files
 from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha, recommend_grid
-from exaul.engine.logs.log import Layout, Records, load_rows, parse_log
+from exaul.engine.logs.log import Layout, Records, label_of, load_rows, parse_log, read_cells
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, plain, shared_start
 from exaul.kernels.metrics import FEASIBLE, answerable, every_threshold, risk_coverage, separation
@@ -114,8 +115,25 @@ def inspect_log(config: Inspect) -> tuple[Records, list[str], list[str]]:
     words, count = _typed_log(config, config.log, config.score, records.dropped), len(positions)
     findings = diagnose(words, diagnosis.categories(config.log, config), records, positions, config.alphas)
     texts = [f"{x.text}\n{COMMAND}{x.command}" if x.command else x.text for x in findings]
+    if records.dropped:
+        texts.append(_describe_left_out(config, records, positions))
     few = f"only {count} rows: what a threshold answers of others may differ"
     return records, words, [*texts, *[few] * (count < FEW_ROWS)]
+
+
+def _describe_left_out(config: Inspect, records: Records, positions: NDArray[np.intp]) -> str:
+    """Return a sentence if rows that are left out, not at ``positions``, have another error rate; else nothing."""
+    path, selection = parse_log(config.log)
+    label = label_of(path, files.columns(path), config)
+    cells = read_cells(path, list(dict.fromkeys([label[0], *selection])), selection)
+    errors = cells.errors(label, drop_missing=True)[~np.isin(cells.chosen, positions)]
+    errors, kept = errors[~np.isnan(errors)], records.errors.mean()
+    if not len(errors) or abs(errors.mean() - kept) < diagnosis.LEAST_GAP:
+        return ""
+    return (
+        f"{len(errors):,} rows without a score are left out, and {errors.mean():.1%} of them are wrong ({kept:.1%} "
+        "of the others): shares are of the others, so if answers without a score are withheld, less is answered"
+    )
 
 
 def _with_reached(alphas: Sequence[float], records: Records) -> list[float]:

@@ -69,6 +69,8 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         known = captioned(asdict(sweep))
         named = with_rates(short_learner_names(by_horizon)).assign(**known)
         named.loc[named["regret_bound"] >= named["horizon"], "regret_bound"] = np.inf  # not drawn
+        largest = named.groupby("learner")["regret"].transform("max")
+        named.loc[largest < 1e-6, "regret"] = np.nan  # best-fixed: it is named, as a logarithmic axis has no 0
         drawn = figures.against(named, "horizon", "regret", columns, "regret_bound")
         note = "A line is the mean over trials. Slopes have 95% intervals over trials, which do not tell whether "
         note += "the growth is a power of $T$."

@@ -130,11 +130,11 @@ class Journal(JournalFile):
         """Raise BadInput if audited answers of a key have no verdict, since after another start they get none."""
         of_key = f"SELECT count(*) FROM journal WHERE {_OPEN_AUDIT} AND kind = ? AND key = ?"
         if count := self._connection.execute(of_key, (DECIDE, key)).fetchone()[0]:
-            command = as_typed("audits", str(self.path), "--judge-model", "NAME", "--endpoint", "URL")
+            command = as_typed("audits", str(self.path))
             raise BadInput(
                 f"abandon_audits: missing; audited answers of key {quote(key)} without a verdict: {count}; they "
-                "could get none later, and would count as wrong for ever; judge them first: start the service on "
-                f"another --port, so that no client asks, and use its page, or let a model judge them ({command})"
+                f"could get none later, and would count as wrong for ever; judge them first: {command} lists them, "
+                "and says how"
             )
 
     def note(self, name: str, value: str) -> None:

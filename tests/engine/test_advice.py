@@ -139,7 +139,7 @@ def test_where_none_is_advised_an_alpha_is_named_that_is_advised():
     learned, _ = rows_of(advice.advice_table([log], [usable, usable - 0.01]), usable)
     assert learned["advised"] == 1
     assert learned["answered"] == answered
-    said = f"not advised: take alpha = {usable:g} (at which it is, expect {answered:.1%} answered), more rows"
+    said = f"or a better score, or alpha = {usable:g} (at which it is advised, expect {answered:.1%} answered)"
     assert advice.describe(table).count(said) == 1
     assert "not advised" not in advice.describe(advice.advice_table([log], [usable]))
 

@@ -386,3 +386,12 @@ def test_a_value_that_answers_as_much_with_the_common_threshold_gains_nothing():
 def test_many_columns_are_counted():
     said = _pools([DifferingColumn(name, 0.8, f"2 values of {name}") for name in "abcdef"])
     assert "c, 2 values of d, those of 2 more columns: what holds for all" in said
+
+
+def test_rows_left_out_that_are_wrong_more_often_are_said(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    for missing, said in ((",1\n" * 30, True), (",0\n" * 15 + ",1\n" * 15, False)):
+        path.write_text("score,error\n" + "0.9,0\n0.5,1\n" * 100 + missing)
+        text = output_of(["inspect", str(path), "--drop-missing"], capsys)
+        sentence = "30 rows without a score are left out, and 100.0% of them are wrong (50.0% of the others)"
+        assert (sentence in text) == said

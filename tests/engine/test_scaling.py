@@ -92,7 +92,10 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch)
         "$\\alpha$ = {}%\nexaul {:.2f} ({:.2f} to {:.2f})".format(alpha, *row)
         for alpha, row in zip((10, 30), fitted, strict=True)
     ]
-    assert drawn["regret-scaling"].axes[0].lines[-1].get_label() == "proven bound"
+    labels = [line.get_label() for line in drawn["regret-scaling"].axes[0].lines]
+    assert labels[-1] == "proven bound"
+    assert ("slope 1/2" in labels, "best-fixed" in labels) == (True, False)
+    assert "best-fixed has a regret of 0" in " ".join(drawn["regret-scaling"].get_supxlabel().split())
     np.testing.assert_allclose(table["last_slope"], table["slope"])  # of two horizons
     by_horizon = load(tmp_path / "out" / "regret-by-horizon.csv")
     assert by_horizon["horizon"].tolist() == [300, 600] * len(table)

@@ -140,6 +140,10 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
     broken = replace(result, trials=trials).summary(80)
     text = " ".join(broken.split())
     assert "the limit of R_T is BROKEN in 2 of 2 (aci-rank at alpha = 0.05: 2)" in text
+    assert table_of(broken, "answered")["(any sequence)"] == ["-", "BROKEN"]
+    assert "as you claim it" not in text
+    mine = replace(result, trials=trials.replace("aci-rank", "my:rank")).summary()
+    assert "(-: none that is certain); of your own learner, as you claim it" in mine
     assert "where it is below T (probability 1 - 0.05) is BROKEN in 1 of 2 (exaul at alpha = 0.05: 1)" in text
     assert "  1/2 (1%-99%)  " in replace(result, trials=trials).summary(theory=True)
     trials["lambda"], trials["fdr_risk"] = 1e9, trials["answered"] / 2

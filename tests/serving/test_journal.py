@@ -232,8 +232,7 @@ def test_a_key_begins_anew_and_its_figures_are_those_of_both_spans(tmp_path, cap
     argv = ["journal", "start", str(path), "--key", "", "--warm-start", LOG]
     refusal = refusal_of(argv, capsys)
     assert "--abandon-audits: missing; audited answers of key '' without a verdict: 1;" in refusal
-    assert "; judge them first: start the service on another --port, so that no client asks, and use its" in refusal
-    assert refusal.endswith(f" audits {path} --judge-model NAME --endpoint URL)\n")
+    assert refusal.endswith(f"; judge them first: exaul audits {path} lists them, and says how\n")
     printed = output_of([*argv, "--abandon-audits"], capsys)
     with Abstainers(path) as abstainers:
         assert f"starts by answering {abstainers.figures()['expected_share']:.1%}" in printed

@@ -164,7 +164,14 @@ class SelectedRows(NamedTuple):
 
 
 def load_log(
-    log: str | PathLike[str], layout: Layout = LAYOUT, group: str | None = None, **names: str | bool
+    log: str | PathLike[str],
+    layout: Layout = LAYOUT,
+    group: str | None = None,
+    *,
+    score: str | None = None,
+    error: str | None = None,
+    correct: str | None = None,
+    drop_missing: bool | None = None,
 ) -> Records:
     """Return the records of a log, in the order of the file: ``scores`` [N] and ``errors`` [N], among others.
 
@@ -173,7 +180,10 @@ def load_log(
             (.jsonl, .ndjson, .json), an array of objects (.json) or Parquet.
         layout: names of its columns; default: ``score``, and ``error`` or ``correct``.
         group: column with the group of each question, or None.
-        names: fields of ``layout`` to change, such as ``score="score_exact"``.
+        score: column of the scores, in place of that of ``layout``.
+        error: column of the errors, where 1 is wrong.
+        correct: column where 1 is right, in place of ``error``.
+        drop_missing: whether to leave out rows with an empty score or label.
 
     Raises:
         BadInput: the log is unreadable, has no row, or a cell is invalid: a score or label is empty (unless the
@@ -181,7 +191,9 @@ def load_log(
     """
     if not isinstance(log, str | PathLike):
         raise BadInput(f"log: {type(log).__name__} found; it must be a path; exaul.Abstainer takes a DataFrame")
-    return load_rows(str(log), replace(layout, **names) if names else layout, group)[0]  # type: ignore[arg-type]
+    given = {"score": score, "error": error, "correct": correct, "drop_missing": drop_missing}
+    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return load_rows(str(log), replace(layout, **changed), group)[0]
 
 
 def load_rows(log: str, layout: Layout, group: str | None = None) -> tuple[Records, NDArray[np.intp]]:

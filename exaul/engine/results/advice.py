@@ -235,8 +235,8 @@ def _remedy(row: Any, step: str) -> str:
     """Return what to do where a learner is not advised, from a row of the source."""
     where, better = f"where {ACI_RANK}{step} is not advised: take", "more rows or a better score"
     if row["usable_alpha"] > 0:
-        expected = f"at which it is, expect {row['usable_answered']:.1%} answered"
-        return f"{where} alpha = {row['usable_alpha']:g} ({expected}), {better}"
+        expected = f"at which it is advised, expect {row['usable_answered']:.1%} answered"
+        return f"{where} {better}, or alpha = {row['usable_alpha']:g} ({expected})"
     return f"{where} {better}; it is not advised at a larger alpha either, unless all may be answered there"
 
 

@@ -310,7 +310,12 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             lowest = min(lowest, target.min())
-            axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
+            if are_marks and swept == "alpha":  # no slope, since marks beside a value would lie on its wrong side
+                reach = 0.3 * np.ptp(target.index)
+                for alpha in target:
+                    axes.plot([alpha - reach, alpha + reach], [alpha] * 2, label="target $\\alpha$", **TARGET_STYLE)
+            else:
+                axes.plot(target.index, target, label="target $\\alpha$", **TARGET_STYLE)
         if is_growth and len(panels) > 1 and rows["learner"].nunique() <= 3:  # else the title would be too long
             fitted = rows[rows["slope"] > 0].drop_duplicates("learner")
             slopes = [plain(f"{row['learner']} {_slope(row)}") for _, row in fitted.iterrows()]

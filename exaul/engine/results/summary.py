@@ -126,7 +126,8 @@ def summarize(
                 "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
             shown = cell_rows.query("answered > 0")  # R_T bounds the FDR of a trial with answers
-            limit = _rounded_up(shown.eval(LIMIT))
+            is_held = risk_holds(shown.dropna(subset="risk_bound")).all()
+            limit = _rounded_up(shown.eval(LIMIT)) if is_held else BROKEN
             rows.append(row | ({PROVEN: limit} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
@@ -136,7 +137,8 @@ def summarize(
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
         asked, whatever = f"after {trials['horizon'].iloc[0]:,} questions", "whatever the questions and their order"
         share = "if as many are answered as here, at most this share of the answers is wrong"
-        legend.append(f"proven limit: {asked}, {share}, {whatever}{condition} (-: none that is certain)")
+        own = "; of your own learner, as you claim it" * any(":" in name for name in trials["learner"].unique())
+        legend.append(f"proven limit: {asked}, {share}, {whatever}{condition} (-: none that is certain){own}")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)

@@ -160,5 +160,12 @@ def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -
         text_style |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
         text_style["color"] = [0.8 * part for part in colors[name]]  # darker, as letters are thin
         is_far = gap(boxes[best], places[name]) > 10 * scale
-        line = {"arrowstyle": "-", "color": colors[name], "linewidth": 0.6 * is_far, "shrinkA": 0, "shrinkB": 4}
+        line = {
+            "arrowstyle": "-",
+            "color": colors[name],
+            "linewidth": 0.6 * is_far,
+            "linestyle": ":",
+            "shrinkA": 0,
+            "shrinkB": 4,
+        }
         axes.annotate(name, dots[name], best, arrowprops=line, weight=400 + 300 * (name == bold), **text_style)

@@ -281,7 +281,6 @@ def check_anytime(name: str, learner: Learner[Any], arms: int, horizon: int, is_
 def required(field: str, value: Any) -> Any:
     """Return the value, or raise BadInput if it is None."""
     if value is None:
-        raise BadInput(
-            f"{field}: not given; give it, or the horizon, from which it follows if the Learner has rates="
-        )
+        follows = "it follows" + " if the Learner has rates=" * (field == "eta")
+        raise BadInput(f"{field}: not given; give it, or the horizon, from which {follows}")
     return value

@@ -355,6 +355,10 @@ def test_no_line_joins_two_values_and_bars_show_the_spread():
     ends = [segment[:, 1] for segment in bars.get_segments()]
     np.testing.assert_allclose(ends, [np.quantile([a, 2 * a, 4 * a], [0.05, 0.95]) for a in (0.1, 0.2)])
     assert "A mark is the mean" in axes.figure.get_supxlabel()
+    (axes,) = figures.against(files.Table(rows).assign(fdr=0.2), "alpha", "fdr").axes
+    targets = [line.get_ydata() for line in axes.lines if line.get_label() == "target $\\alpha$"]
+    assert [[*y] for y in targets] == [[0.1, 0.1], [0.2, 0.2]]  # flat, so that no mark is on its wrong side
+    (axes,) = figures.against(files.Table(rows), "alpha", "regret").axes
     assert axes.yaxis.get_major_formatter()(0.1) == "0.1"
 
 

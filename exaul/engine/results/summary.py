@@ -137,8 +137,8 @@ def summarize(
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
         asked, whatever = f"after {trials['horizon'].iloc[0]:,} questions", "whatever the questions and their order"
         share = "if as many are answered as here, at most this share of the answers is wrong"
-        own = "; of your own learner, as you claim it" * any(":" in name for name in trials["learner"].unique())
-        legend.append(f"proven limit: {asked}, {share}, {whatever}{condition} (-: none that is certain){own}")
+        claimed = "; of your own learner, as you claim it" * any(":" in name for name in trials["learner"].unique())
+        legend.append(f"proven limit: {asked}, {share}, {whatever}{condition} (-: none that is certain){claimed}")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)

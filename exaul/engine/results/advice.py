@@ -105,10 +105,10 @@ def _rows(source: Records, alphas: Floats) -> list[dict[str, Any]]:
 
 
 def usable_alpha(source: Records, pairs: Sequence[tuple[Records, Records]], above: float) -> Mapping[str, Any]:
-    """Return the row of the least alpha above another at which ``aci-rank`` is advised; empty if there is none.
+    """Return the row of an alpha above another at which ``aci-rank`` is advised; empty if none is found.
 
     Only whole percents below the error rate count, since from that on all may be answered. They are searched by
-    bisection, so that a smaller one may be advised if the advice is not monotone.
+    bisection: it finds the least one if the advice is monotone in alpha, which chance may prevent on short logs.
     """
     candidates = np.arange(math.floor(100 * above) + 1, math.ceil(100 * source.errors.mean())) / 100
     judged = dict[float, dict[str, Any]]()

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha, recommend_
 from exaul.engine.logs.log import Layout, Records, label_of, load_rows, parse_log, read_cells
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, plain, shared_start
-from exaul.kernels.metrics import FEASIBLE, answerable, every_threshold, risk_coverage, separation
+from exaul.kernels.metrics import FEASIBLE, answerable, every_threshold, risk_coverage, separation, wilson_interval
 
 SHARE_PREFIX = "answerable_"  # prefix of the columns of shares; the alpha follows
 TITLE = "the largest share that a threshold answers with an FDR of at most alpha, sorted by the mean over alphas"
@@ -145,11 +144,9 @@ def _with_reached(alphas: Sequence[float], records: Records) -> list[float]:
     if tuple(alphas) != Inspect.alphas or any(FEASIBLE <= share < 1 for share in shares):
         return list(alphas)
     percents = np.arange(math.ceil(100 * least_alpha(records)), math.ceil(100 * records.errors.mean()))
-    return (
-        sorted({*alphas, *(float(x) / 100 for x in percents[[0, len(percents) // 2, -1]])})
-        if len(percents)
-        else list(alphas)
-    )
+    if not len(percents):
+        return list(alphas)
+    return sorted({*alphas, *(percents[[0, len(percents) // 2, -1]] / 100).tolist()})
 
 
 def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
@@ -240,9 +237,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     style["linestyle"] = "-" if is_grouped else "none"
     shown = score.clip(max=HIGHEST)
     axes.plot(shown, right, **style)
-    z = NormalDist().inv_cdf(0.975)
-    middle, half = right + z**2 / (2 * counts), z * np.sqrt(right * (1 - right) / counts + (z / (2 * counts)) ** 2)
-    low, high = ((middle + side * half) / (1 + z**2 / counts) for side in (-1, 1))
+    low, high = np.transpose([wilson_interval(*group) for group in zip(right, counts, strict=True)])
     axes.vlines(shown, low, high, color="#08306b", linewidth=0.8)
     axes.set_xlabel("score" + " (mean of the group)" * is_grouped)
     axes.set_ylim(max(low.min() - 0.05, 0), min(high.max() + 0.05, 1.02))

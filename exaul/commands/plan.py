@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,14 @@ MEANINGS = {
     "abstaining": "allowed because the learner's loss counts abstentions, too (1 / lambda); it falls with T",
     "learning": "wrong answers above alpha while the learner learns, as a share of all; it falls with more answers",
 }
+
+
+class DescribedStart(NamedTuple):
+    """How ``aci-rank`` starts; both shares are None without a log."""
+
+    share: float | None  # s_1, for its bound: half of the lowest level that is answered counts
+    answered: float | None  # of the log's records, at first
+    text: str
 
 
 class Plan(RatingFlags, Layout):
@@ -96,14 +104,11 @@ class Plan(RatingFlags, Layout):
         return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
 
     @cached_property
-    def described_start(self) -> tuple[float | None, float | None, str]:
-        """The first share s_1 of ``aci-rank``, the share that it answers first, None without a log; and a text.
-
-        The text has the share answered, and the log's defects.
-        """
+    def described_start(self) -> DescribedStart:
+        """How ``aci-rank`` starts, and a text with the share answered and the log's defects."""
         if self.warm_start is None:
             start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
-            return None, None, f"{ACI_RANK} {start}"
+            return DescribedStart(None, None, f"{ACI_RANK} {start}")
         from exaul.commands.inspect import Inspect, inspect_log  # imports pandas
         from exaul.engine.results.advice import start_from
 
@@ -113,17 +118,17 @@ class Plan(RatingFlags, Layout):
         assert shares is not None
         answered = float(shares[0])
         start = describe_start(records.describe_log(), ACI_RANK, self.alpha, answered)
-        return float(first.state.share[0]), answered, "\n\n".join([start, *cautions])
+        return DescribedStart(float(first.state.share[0]), answered, "\n\n".join([start, *cautions]))
 
     @property
     def start(self) -> float | None:
         """The first share s_1 of ``aci-rank``, for its bound; None without a log."""
-        return self.described_start[0]
+        return self.described_start.share
 
     @property
     def answered(self) -> float:
         """The share of the questions that are answered."""
-        if self.coverage is None and (answered := self.described_start[1]):
+        if self.coverage is None and (answered := self.described_start.answered):
             return float(f"{answered:.3g}")  # as printed
         return self.coverage or COVERAGE
 
@@ -194,7 +199,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
         f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower:g}." * (lower > 0),
-        "" if plan.start is None else plan.described_start[2],
+        "" if plan.start is None else plan.described_start.text,
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
         f"as a service (--upstream URL puts it in front of a model):\n{COMMAND}{command}",
@@ -282,7 +287,7 @@ def main(arguments: Mapping[str, Any]) -> int:
     plan = Plan(**arguments)
     if plan.slack is not None and plan.alpha + plan.slack >= 1:
         raise BadInput(f"slack: {plan.slack} found; alpha + slack must be below 1")
-    answered = plan.described_start[1]
+    answered = plan.described_start.answered
     if plan.warm_start is not None and plan.coverage is None and answered is not None and answered < FEASIBLE:
         reason = f"{answered:.1%} of {plan.warm_start} would be answered at it, less than {FEASIBLE:.0%}"
         flags = "--logs", plan.warm_start, *plan.as_flags(), "--alphas", f"{plan.alpha:g}", "--warm-start", "0.5"
@@ -298,7 +303,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, {_exact(plan.answered)} answered: "
         "FDR at most alpha + abstaining + learning",
         format_table(rows, terminal_width(), MEANINGS, names=2, kept=3),
-        plan.described_start[2],
+        plan.described_start.text,
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join([f"{head} holds if", *(f"- {x}" for x in conditions(plan.case))]),
         _explain_none(rows),

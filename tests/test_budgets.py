@@ -12,7 +12,7 @@ PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 27_025,
     "test lines": 20_002,
-    "product tokens": 203_552,
+    "product tokens": 203_502,
     "test tokens": 194_059,
     "engine and commands, lines": 10_735,
     "engine and commands, files": 57,

@@ -11,13 +11,15 @@ from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
 from exaul.engine.simulation.user_code import check_rule
 from exaul.kernels.bounds import BOUND_ARGUMENTS
-from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon, regret_at
+from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon, regret_at, start_of
+from exaul.kernels.metrics import fdr_risk
 from exaul.kernels.play import GameLearner, LearnerParams, at_round
 
 ALPHA, HORIZON, ARMS = 0.2, 400, 40
 GAMES = 4  # games, with different records
 GRID = 512  # uniforms on which the share of answers is compared with P
 ROUND_OFF = 1e-9
+CHANCE = 0.02  # of the answers: how much more may be answered by chance if all are wrong (chosen)
 
 
 def check_learner(
@@ -35,7 +37,9 @@ def check_learner(
     - P is in [0, 1], and it answers that share of uniforms: its draws have the probability P.
     - Its state keeps its shapes and types, and is finite.
     - A game has the same decisions under ``vmap`` as alone.
+    - It answers no more if all answers are wrong than if all are right, as it would with charges of the wrong side.
     - Its ``regret_bounds`` can be called as a sweep calls them.
+    - Its ``risk_bound`` holds in these games, and in games in which all answers are wrong.
 
     Args:
         mine: a name, ``module:name`` or ``Learner``, which plays 40 thresholds at alpha = 0.2; or a pair of an
@@ -113,6 +117,18 @@ def check_learner(
         for leaf, other_leaf in zip(jax.tree.leaves(states), jax.tree.leaves(other_states), strict=True):
             differs |= (leaf != other_leaf).reshape(GAMES, HORIZON, -1).any(axis=2)
         _expect(differs, "it reads the error of a round without an answer")
+    none, all_wrong = np.zeros_like(errors), np.ones_like(errors)
+    if_right, if_wrong = (np.asarray(games(cuts, x, uniforms, x)[0]) for x in (none, all_wrong))
+    if if_wrong.mean() > if_right.mean() + CHANCE:
+        answered = f"{if_wrong.mean():.0%} against {if_right.mean():.0%}"
+        raise AssertionError(f"it answers more if all answers are wrong than if all are right ({answered})")
+    if definition and definition.risk_bound:
+        start = start_of(definition.rule, ARMS, [ALPHA])
+        for shown, game_errors in ((answers, errors), (if_wrong, all_wrong)):
+            count = shown.cumsum(axis=1)
+            risk = fdr_risk(count, (shown * game_errors).cumsum(axis=1), ALPHA)
+            bound = definition.risk_bound(rates.eta, np.arange(HORIZON) + 1, count, ALPHA, start.state)
+            _expect(risk > bound + ROUND_OFF, "the FDR risk is above risk_bound", risk - bound)
     for k in range(GAMES):
         alone = np.asarray(jax.jit(game)(cuts[k], errors[k], uniforms[k], errors[k])[0])
         _expect(answers[k] != alone, "it decides otherwise under vmap", game=k)

@@ -11,7 +11,7 @@ import pytest
 import exaul
 from exaul import testing
 from exaul.kernels.dense import Dense, make_learner
-from exaul.kernels.learners.learner import Drawn, Learner, Own
+from exaul.kernels.learners.learner import Drawn, Learner, Own, Sided
 from exaul.kernels.play import Decision
 from exaul.testing import check_learner
 from tests.games import LEARNERS, of_each_rule
@@ -76,6 +76,19 @@ def test_a_rule_without_rates_or_with_an_if_is_told_what_to_change():
     rule = Drawn(lambda where, p, answered, error, params: error / p if answered else params.abstain_cost / p)
     with pytest.raises(AssertionError, match=r"^JAX cannot play it \(Tracer.*\); it must be written with where, "):
         check_learner(LEARNERS["exp3-ix"]._replace(rule=rule))
+
+
+def test_charges_of_the_wrong_side_and_a_broken_bound_of_the_risk_are_named():
+    learner = LEARNERS["exaul"]
+    swapped = Sided(lambda *arguments: learner.rule.charge(*arguments)[::-1])
+    with pytest.raises(
+        AssertionError, match=r"^it answers more if all answers are wrong .* \([0-9]+% against [0-9]+%\)"
+    ):
+        check_learner(learner._replace(rule=swapped))
+    ranked = LEARNERS["aci-rank"]
+    claim = ranked._replace(risk_bound=lambda *arguments: ranked.risk_bound(*arguments) / 2)
+    with pytest.raises(AssertionError, match=r"^the FDR risk is above risk_bound: .* \(game 0, round [0-9]+\)$"):
+        check_learner(claim)
 
 
 def test_an_object_is_its_reference_and_no_other():

@@ -25,7 +25,7 @@ from exaul.kernels.metrics import FEASIBLE
 WEEKS = 26  # that audits are planned for (chosen)
 PRINTED_WEEKS = 1, 2, 4, 8, 26  # weeks in the printed table
 DRAWN_SHARES = 0.1, 0.5, 1.0  # shares answered for which the figure has a line of the guarantee (chosen)
-NONE = "none"  # where nothing is proved
+NONE, NEVER = "none", "never"  # where nothing is proved, and where no horizon is long enough
 AUDIT_LIMIT = "audits prove"  # the name of their limit in the figure
 ACI_RANK = "aci-rank"  # which may start from a log
 COVERAGE = 0.5  # share of the questions that are answered, unless something else is known (chosen)
@@ -307,6 +307,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join([f"{head} holds if", *(f"- {x}" for x in conditions(plan.case))]),
         _explain_none(rows),
+        _explain_never(plan, rows),
         "A guarantee covers the worst sequence; the FDR in practice is far smaller.",
     )
     return 0
@@ -322,7 +323,7 @@ def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
     }
     if plan.slack is not None:
         horizon = shortest(learner, plan.case, plan.slack)
-        row[f"T for alpha + {plan.slack}"] = NONE if horizon is None else f"{horizon:,}"
+        row[f"T for alpha + {plan.slack}"] = NEVER if horizon is None else f"{horizon:,}"
     return row | {"abstaining": _percent(bound.abstaining), "learning": _percent(bound.learning)}
 
 
@@ -334,6 +335,14 @@ def _percent(bound: float) -> str:
 def _explain_none(rows: Sequence[Mapping[str, str]]) -> str:
     """Return what "none" means, if a row says so."""
     return f"{NONE}: no limit below 100% is proved." if any(NONE in row.values() for row in rows) else ""
+
+
+def _explain_never(plan: Plan, rows: Sequence[Mapping[str, str]]) -> str:
+    """Return to what the limits fall that never reach alpha + slack, if a row says so."""
+    case, names = plan.case._replace(horizon=LONGEST_HORIZON), [x["learner"] for x in rows if NEVER in x.values()]
+    limits = ", ".join(f"{guarantee(learners()[name], case).fdr:.2%} for {name}" for name in names)
+    reason = f"with {_exact(plan.answered)} answered, the limit falls towards {limits}, and no lower"
+    return f"{NEVER}: {reason}. Withheld questions count, too; audits prove a limit without them." if names else ""
 
 
 def _exact(share: float) -> str:

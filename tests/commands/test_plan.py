@@ -232,7 +232,7 @@ def test_an_alpha_that_a_threshold_hardly_reaches_has_no_plan_but_for_a_given_co
         assert printed(f"{argv} --coverage 0.3", capsys)[0]
 
 
-NONE = {"": True, "--open 100": False, "--open 100 --slack 1e-12": True}
+NONE = {"": True, "--open 100": False}
 NONE["--alpha 0.9 --per-day 20 --audits-per-day 1"] = True
 
 
@@ -241,6 +241,14 @@ def test_none_is_explained_where_a_row_says_so(flags, capsys):
     lines, _ = printed(flags, capsys)
     assert ("none: no limit below 100% is proved." in lines) == NONE[flags]
     assert any("none" in line.split() for line in lines[2:8]) == NONE[flags]
+
+
+def test_a_limit_that_never_falls_far_enough_says_how_far_it_falls(capsys):
+    """At 20% answered, four questions are withheld for each answer: 4 / 200 more wrong answers for each."""
+    lines, _ = printed("--alpha 0.2 --coverage 0.2 --slack 0.02", capsys)
+    assert [line.split()[-3] for line in lines if line.startswith("aci-rank  ")] == ["never"]
+    assert "falls towards 22.00% for aci-rank" in " ".join(lines)
+    assert "never" not in " ".join(printed("--alpha 0.2 --coverage 0.2 --slack 0.021", capsys)[0])
 
 
 def test_the_limits_over_weeks_are_written_and_drawn(tmp_path, capsys):

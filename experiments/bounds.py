@@ -8,7 +8,7 @@ import numpy as np
 from exaul import Sweep
 from exaul.engine import registry
 from exaul.engine.logs.files import Table
-from exaul.engine.results import figures
+from exaul.engine.results import figures, sweep_figures
 from exaul.engine.results.text_table import as_range
 from exaul.kernels import guarantee
 from exaul.kernels.bounds import lemma_bound
@@ -190,7 +190,9 @@ def _figures(tables: Tables) -> Figures:
     audited = tables["audit"].replace({"environment": titles})
     drawn = dict[str, figures.Figure]()
     for swept, rows in ("horizon", audited[audited["arms"] == FIXED_ARMS]), ("arms", across_arms(audited)):
-        figure = drawn[f"regret-by-{swept}"] = figures.against(rows, swept, "regret", ["environment"], "mean_bound")
+        figure = drawn[f"regret-by-{swept}"] = sweep_figures.against(
+            rows, swept, "regret", ["environment"], "mean_bound"
+        )
         of_rounds = f"{as_range(rows['horizon'])} rounds, with {as_range(rows['arms'])} thresholds"
         figures.add_note(figure, f"A mark is the mean over {as_range(rows['trials'])} trials of {of_rounds}.")
         limits = rows[swept].min() / 1.5, rows[swept].max() * 1.5  # the same in all panels

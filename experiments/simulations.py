@@ -125,26 +125,26 @@ def by_consistency(records: Records) -> Records:
 def _draw(tables: Tables) -> Figures:
     """Draw the figures of a sweep, and what an adaptive environment asked."""
     segments = count_segments(tables["trials"]["environment"].iloc[0])
-    asked = {"asked": figures.asked_figure(tables["asked"])} if "asked" in tables else {}
+    asked = {"asked": sweep_figures.asked_figure(tables["asked"])} if "asked" in tables else {}
     return sweep_figures.draw(tables["trials"], tables["curves"], segments) | asked
 
 
 def _draw_alphas(tables: Tables) -> Figures:
     trials = tables["trials"]
-    return figures.with_trials({"fdr-by-alpha": figures.against(trials, "alpha", "fdr")}, trials)
+    return figures.with_trials({"fdr-by-alpha": sweep_figures.against(trials, "alpha", "fdr")}, trials)
 
 
 def _draw_lambdas(tables: Tables) -> Figures:
     curves = with_answered(rows_where(tables["curves"], {"learner": "exaul"}))
     return {
-        "fdr": figures.over_time(curves, "fdr", figures.FDR, lines="lambda"),
-        "answered": figures.over_time(curves, "answered", figures.ANSWERED, lines="lambda"),
+        "fdr": sweep_figures.over_time(curves, "fdr", figures.FDR, lines="lambda"),
+        "answered": sweep_figures.over_time(curves, "answered", figures.ANSWERED, lines="lambda"),
     }
 
 
 def _draw_long(tables: Tables) -> Figures:
     segments = count_segments(tables["trials"]["environment"].iloc[0])
-    figure, trials = figures.over_time(tables["curves"], "fdr", figures.FDR, segments), tables["trials"]
+    figure, trials = sweep_figures.over_time(tables["curves"], "fdr", figures.FDR, segments), tables["trials"]
     for axes in figure.axes:
         if axes.get_xscale() == "log":  # ticks also at both ends
             first, last = axes.get_xlim()
@@ -159,7 +159,7 @@ def _draw_long(tables: Tables) -> Figures:
 def _draw_regret(tables: Tables) -> Figures:
     curves = rows_where(tables["curves"], {"learner": ("exaul", "exp3-ix", "ew")})
     return {
-        str(name): figures.over_time(rows, "regret_per_round", "regret per round", count_segments(str(name)))
+        str(name): sweep_figures.over_time(rows, "regret_per_round", "regret per round", count_segments(str(name)))
         for name, rows in curves.groupby("environment", sort=False)
     }
 

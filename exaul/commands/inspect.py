@@ -27,6 +27,7 @@ HIGHEST = 1 - 1e-6  # score that is drawn on an axis of logits (chosen)
 CROWDED = 0.97  # mean score of a group from which several lie on one another, on a linear axis (chosen)
 RELIABILITY_GROUPS = 10  # most groups of rows in the figure of reliability
 GAP = 0.02  # of the questions: thresholds that answer shares further apart are not joined by a line (chosen)
+FEW_ANSWERS = 30  # of which an FDR is noise (chosen)
 FEW_ROWS = 100  # with fewer rows, the standard error of a share may exceed .05
 
 
@@ -77,7 +78,8 @@ def main(arguments: Mapping[str, Any]) -> int:
         from exaul.engine.results import figures  # imports matplotlib
 
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
-        drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), {x: best.get(x) for x in alphas})}
+        marked = {alpha: best[alpha][1:] if alpha in best else None for alpha in alphas}
+        drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), len(scores), marked)}
         drawn["reliability"] = draw_reliability(scores, errors)
         for figure in drawn.values():
             figures.add_note(figure, plain(f"{records.name}, column {config.score}: {len(scores):,} rows."))
@@ -168,7 +170,7 @@ def _describe_least(shares: Mapping[float, float], records: Records) -> str:
 
 
 def draw_risk(
-    thresholds: files.Table, error_rate: float, best: Mapping[float, tuple[str, float, float] | None]
+    thresholds: files.Table, error_rate: float, count: int, best: Mapping[float, tuple[float, float] | None]
 ) -> Any:
     """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
 
@@ -176,38 +178,42 @@ def draw_risk(
 
     Args:
         thresholds: columns ``coverage`` and ``risk``, which ``kernels.metrics.risk_coverage`` returns.
-        error_rate: the FDR if everything is answered; larger FDRs than twice it, of a few answers, may be cut off.
+        error_rate: the FDR if everything is answered.
+        count: number of rows; thresholds that answer fewer than ``FEW_ANSWERS`` of them are not drawn.
         best: by alpha, the lowest threshold with an FDR of at most alpha, as text, its coverage and its FDR; None
             if no threshold reaches alpha.
     """
     from exaul.engine.results import figures  # imports matplotlib
 
     figure, panels = figures.panel_grid(thresholds, figures.FDR)
-    axes = panels[0][0]
-    coverage, risk = thresholds["coverage"].to_numpy(), thresholds["risk"].to_numpy()
+    axes, reached = panels[0][0], [share for share, _ in filter(None, best.values())]
+    first = min([FEW_ANSWERS / count, 0.05, *reached])  # FDRs of fewer answers are noise
+    few = thresholds["coverage"] < first
+    coverage, risk = (thresholds.loc[~few, column].to_numpy() for column in ("coverage", "risk"))
     gaps = 1 + np.flatnonzero(np.abs(np.diff(coverage)) > GAP)
     ends = np.unique(np.add.outer(gaps + np.arange(len(gaps)), (-1, 1)))  # beside the NaN of each gap
     style = dict[str, Any](marker="o" if len(gaps) else "", markersize=4, markerfacecolor="white", markevery=ends)
     line = np.insert(coverage, gaps, np.nan), np.insert(risk, gaps, np.nan)
     axes.plot(*line, label="all thresholds", color="#08306b", **style)
     axes.axhline(error_rate, label="all answered", **figures.TARGET_STYLE)
-    highest = min(error_rate, max(best))  # of the labels
-    top, height = max(min(2 * error_rate, 1.05 * thresholds["risk"].max()), 1.1 * highest, 0.01), -1.0
-    for alpha, reached in sorted(best.items()):  # right of the mark, the curve is above alpha
+    labels = list[tuple[float, str, str]]()
+    top = max(1.1 * np.nanmax(risk), 1.1 * min(error_rate, max(best)), 0.01)
+    for alpha, of_alpha in best.items():  # right of the mark, the curve is above alpha
         fdr, text = min(alpha, error_rate), "not reached"  # the curve ends where all is answered
-        if reached:
-            threshold, share, at_threshold = reached
+        if of_alpha:
+            share, at_threshold = of_alpha
             axes.plot([1, share, share], [fdr, fdr, 0], color="#525252", linewidth=0.7, linestyle=":")
             axes.plot(share, at_threshold, "o", color="black", markersize=3.5, clip_on=False)
-            text = f"{share:.1%}, {threshold}"
-        height = max(fdr, height + top / 20)  # labels do not overlap
-        axes.text(1.04, height, f"{100 * alpha:.4g}%: {text}", fontsize=7, va="center")
-    axes.text(1.04, 1.03, "$\\alpha$: answers, least score", fontsize=7, transform=axes.transAxes)
+            text = f"{share:.1%}"
+        labels.append((fdr, f"{100 * alpha:.4g}%: {text}", "black"))
+    axes.text(1.05, 1.03, "$\\alpha$: answered", fontsize=7, transform=axes.transAxes)
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1.02), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
+    figures.end_labels(axes, labels)
     note = "A dot is at the largest share that is answered with an FDR of at most $\\alpha$." * any(best.values())
     note += " No threshold lies in a gap between circles." * bool(len(gaps))
-    note += f" FDRs above {100 * top:.3g}%, of few answers, are not drawn." * bool(thresholds["risk"].max() > top)
+    is_cut = (few & (thresholds["coverage"] > 0)).any()
+    note += f" Thresholds that answer less than {100 * first:.2g}% are not drawn." * bool(is_cut)
     figures.add_legend(figure, panels, note)
     return figure
 
@@ -239,7 +245,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     axes.plot(shown, right, **style)
     low, high = np.transpose([wilson_interval(*group) for group in zip(right, counts, strict=True)])
     axes.vlines(shown, low, high, color="#08306b", linewidth=0.8)
-    axes.set_xlabel("score" + " (mean of the group)" * is_grouped)
+    axes.set_xlabel("score" + ", mean of the group" * is_grouped)
     axes.set_ylim(max(low.min() - 0.05, 0), min(high.max() + 0.05, 1.02))
     axes.set_xlim(max(score.min() - 0.05, 0), min(score.max() + 0.05, 1.02))
     crowded = counts[score > CROWDED]
@@ -247,6 +253,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
         first = score.min() / (1 + score.min())  # half of its odds
         ticks = [x for x in (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, HIGHEST) if x > first]
         axes.set_xscale("logit")
+        axes.set_xlabel(f"{axes.get_xlabel()} (log-odds scale)")
         axes.set_xticks(ticks, map(str, ticks))
         axes.set_xticks([], minor=True)
         axes.set_xlim(first, 1 - (1 - shown.max()) / 2)

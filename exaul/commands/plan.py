@@ -214,27 +214,23 @@ def draw_limits(table: Any, alpha: float, note: str) -> Any:
     axes, rows = panels[0]
     proved = rows["fdr"].where(rows["fdr"] < 1)
     top = max(proved.max(), 1.01 * alpha)  # NaN is not larger
-    ends = [(alpha, f"target: {_exact(alpha)}")]
+    ends = [(alpha, f"target: {_exact(alpha)}", "black")]
     for style, name, line in figures.styled_lines(rows.assign(fdr=proved), "limit"):
-        short = name.replace("if all are rated: ", "all rated, ").removesuffix(" answered")
+        short = name.replace("if all are rated: ", "") + ", all rated" * (name != AUDIT_LIMIT)
         axes.plot(
             line["weeks"], line["fdr"], markevery=[week - 1 for week in PRINTED_WEEKS], clip_on=False, **style
         )
         if none := line["fdr"].isna().sum():
             note += f" No limit below 100% until week {none}: {short}."
         if none < WEEKS:
-            ends.append((line["fdr"].iloc[-1], f"{short}: {_percent(line['fdr'].iloc[-1])}"))
+            ends.append((line["fdr"].iloc[-1], f"{short}: {_percent(line['fdr'].iloc[-1])}", style["color"]))
     axes.axhline(alpha, zorder=0, **figures.TARGET_STYLE)
-    height, margin = -1.0, 0.05 * (top - alpha)
-    for end, text in sorted(ends):
-        height = max(end, height + 1.3 * margin)  # names do not overlap
-        line_to = {"arrowstyle": "-", "linewidth": 0.4, "shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
-        beside = dict[str, Any](xytext=(1.06, height), textcoords=axes.get_yaxis_transform(), va="center")
-        axes.annotate(text, (WEEKS, end), fontsize=7, annotation_clip=False, arrowprops=line_to, **beside)
+    margin = 0.05 * (top - alpha)
     axes.set(xlabel="weeks", xscale="log", xlim=(0.9, WEEKS), ylim=(alpha - margin, top + margin))
     axes.set_xticks(PRINTED_WEEKS, map(str, PRINTED_WEEKS))
     axes.set_xticks([], minor=True)
     figures.in_percent(axes.yaxis)
+    figures.end_labels(axes, ends)
     figures.add_legend(figure, [], note)
     return figure
 

@@ -63,7 +63,7 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
     table, by_horizon = files.Table(rows), files.Table(points)
     by_horizon["lambda"] = by_horizon["lambda"].fillna(np.sqrt(by_horizon["horizon"]))
     if sweep.out is not None:
-        from exaul.engine.results import figures  # imports matplotlib
+        from exaul.engine.results import figures, sweep_figures  # import matplotlib
 
         columns = ["source", "alpha", "lambda"] if sweep.lambdas else ["source", "alpha"]
         known = captioned(asdict(sweep))
@@ -71,9 +71,9 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         named.loc[named["regret_bound"] >= named["horizon"], "regret_bound"] = np.inf  # not drawn
         largest = named.groupby("learner")["regret"].transform("max")
         named.loc[largest < 1e-6, "regret"] = np.nan  # best-fixed: it is named, as a logarithmic axis has no 0
-        drawn = figures.against(named, "horizon", "regret", columns, "regret_bound")
-        note = "A line is the mean over trials. Slopes have 95% intervals over trials, which do not tell whether "
-        note += "the growth is a power of $T$."
+        drawn = sweep_figures.against(named, "horizon", "regret", columns, "regret_bound")
+        spread = "with 95% intervals over trials, " * (len(drawn.axes) == 1)
+        note = f"Slopes are of the log of the mean regret, {spread}and do not tell whether it is a power of $T$."
         rows_of = [sum(len(x.errors) for x in source.records) for source in results[0].sources]
         if sweep.logs and min(rows_of) < max(horizons):
             note += f" Rows of the log repeat above $T$ = {min(rows_of):,}."

@@ -8,7 +8,7 @@ import pytest
 import exaul
 from exaul import BadInput, Sweep, regret_scaling, run
 from exaul.engine.logs.files import Table, load
-from exaul.engine.results import figures
+from exaul.engine.results import figures, sweep_figures
 from exaul.engine.scaling import fit_slope
 from exaul.engine.simulation.prepare import prepare_source
 
@@ -81,17 +81,15 @@ def test_regret_of_exaul_grows_as_its_theorem_says():
 
 
 def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch):
-    """In the title of each panel; ``best-fixed`` has no slope."""
+    """Beside the lines of two panels, and in the legend of one; ``best-fixed`` has no slope."""
     sweep = Sweep(**SMALL | {"learners": ("exaul", "best-fixed")}, out=str(tmp_path / "out"))
     drawn = dict[str, figures.Figure]()
     with monkeypatch.context() as patch:
         patch.setattr(figures, "save", lambda figure, path: drawn.update({path.name: figure}))
         table = regret_scaling(sweep, [600, 300])
     fitted = table.dropna(subset="slope")[["slope", "low", "high"]].to_numpy()
-    assert [axes.get_title() for axes in drawn["regret-scaling"].axes] == [
-        "$\\alpha$ = {}%\nexaul {:.2f} ({:.2f} to {:.2f})".format(alpha, *row)
-        for alpha, row in zip((10, 30), fitted, strict=True)
-    ]
+    beside = [[text.get_text() for text in axes.texts] for axes in drawn["regret-scaling"].axes]
+    assert beside == [[f"{slope:.2f}"] for slope, *_ in fitted]
     labels = [line.get_label() for line in drawn["regret-scaling"].axes[0].lines]
     assert labels[-1] == "proven bound"
     assert ("slope 1/2" in labels, "best-fixed" in labels) == (True, False)
@@ -113,26 +111,27 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch)
 
 
 def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
-    row = {"learner": "ew, slope 0.50", "alpha": 0.1}
+    row = {"learner": "ew", "alpha": 0.1, "slope": 0.5, "low": 0.4, "high": 0.6}
     rows = [row | {"horizon": T, "regret": T**0.5, "regret_bound": T} for T in (4, 16)]
-    (axes,) = figures.against(Table(rows), "horizon", "regret", ["alpha"], "regret_bound").axes
-    line, bound, named = axes.lines
-    assert (line.get_label(), line.get_ydata().tolist()) == ("ew, slope 0.50", [2, 4])
+    (axes,) = sweep_figures.against(Table(rows), "horizon", "regret", ["alpha"], "regret_bound").axes
+    line, bound, half, named = axes.lines
+    assert (line.get_label(), line.get_ydata().tolist()) == ("ew: slope 0.50 (0.40 to 0.60)", [2, 4])
+    assert np.ptp(np.log(half.get_ydata())) == pytest.approx(np.ptp(np.log(half.get_xdata())) / 2)
     assert (bound.get_ydata().tolist(), named.get_label()) == ([4, 16], "proven bound")
     assert [x.get_text() for x in axes.get_xticklabels()] == ["4", "16"]
     assert {"2", "20"} < {x.get_text() for x in axes.get_yticklabels(minor=True)}
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_ylim()) == ("log", "log", (1, 33))
     for bounds, is_named in ((np.inf, 9), False), ((np.inf, np.inf), True):  # a bound with no point is named
-        partly = figures.against(
+        partly = sweep_figures.against(
             Table(rows).assign(regret_bound=bounds), "horizon", "regret", ["alpha"], "regret_bound"
         )
         said = " ".join(partly.get_supxlabel().split())
         assert "where it is below $T$" in said
         assert ("not drawn, since above" in said) == is_named
-        lone = "A bound with a single point is not drawn: ew, slope 0.50."
+        lone = "A bound with a single point is not drawn: ew."
         assert (lone in said) != is_named
-        assert len(partly.axes[0].lines) == 2  # the regret, and the name of bounds
+        assert len(partly.axes[0].lines) == 3  # the regret, slope 1/2, and the name of bounds
     wide = Table([row | {"horizon": T, "regret": T / 2.0, "regret_bound": T} for T in (4, 4000)])
-    figure = figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
+    figure = sweep_figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
     figure.draw_without_rendering()
     assert {"10", "100", "1,000"} <= {x.get_text() for x in figure.axes[0].get_yticklabels()}

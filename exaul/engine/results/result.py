@@ -22,7 +22,6 @@ from exaul.engine.results.text_table import (
     COMMAND,
     as_digits,
     as_range,
-    first_names,
     plain,
     short_learner_names,
     traces_by_answerable,
@@ -249,13 +248,13 @@ def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str,
                 files.stack([x[x["source"] == name] for name in names[:count]]) for x in (trials, curves)
             )
             best = traces.set_index(["trace", "alpha"])["advised"].to_dict()
-            note = f"Not drawn, but in the tables: {'; '.join(first_names(names[count:]))}" * (len(names) > count)
+            note = f"{len(names) - count} more traces are not drawn: see traces.csv." * (len(names) > count)
         of_cells = sweep_figures.draw(trials, curves, segments, best)
         for figure in of_cells.values():
             figures.add_note(figure, plain(note))
         drawn |= of_cells
     if "asked" in tabled:
-        drawn["asked"] = figures.asked_figure(tabled["asked"])
+        drawn |= figures.with_trials({"asked": sweep_figures.asked_figure(tabled["asked"])}, trials)
     return drawn
 
 

@@ -1,47 +1,71 @@
-"""Draw the figures of a sweep from ``trials.csv`` and ``curves.csv``."""
+"""Draw the figures of a sweep from ``trials.csv``, ``curves.csv`` and ``asked.csv``."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from exaul.engine.logs.files import Table
+from exaul.engine.logs.files import Table, stack
 from exaul.engine.results.figures import (
     ANSWERED,
-    AT_HORIZON,
+    COUNT,
     FDR,
+    LETTERS,
     PANEL,
     PERCENTILES,
-    REGRET,
-    SWEPT,
+    TARGET,
     TARGET_STYLE,
     Axes,
     Bbox,
     Figure,
+    NullLocator,
     add_legend,
     add_note,
-    against,
+    end_bars,
+    end_labels,
     fdr_start,
     in_percent,
-    missing_note,
-    over_time,
     panel_grid,
+    round_ticks,
     styled_lines,
+    styles,
     to_rgb,
     with_trials,
 )
 from exaul.engine.results.summary import NONE
-from exaul.engine.results.text_table import plain, with_answered, with_rates
+from exaul.engine.results.text_table import as_label, plain, rounded, with_answered, with_rates
 from exaul.kernels.learners.aci_rank import STEP
 
 _NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
 _BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
+REGRET = "regret (in units of the loss)"
 OVER_TIME = {  # by name of the figure: ``curve``, ``label`` and ``dotted`` of ``over_time``
     "fdr": ("fdr", FDR, ""),
     "answered-over-time": ("answered", ANSWERED, ""),
-    "risk": ("fdr_risk", "wrong above the target, R$_t$", "risk_bound"),
+    "risk": ("fdr_risk", "wrong above the target, $R_t$", "risk_bound"),
     "regret": ("regret", REGRET, "regret_bound"),
 }
+SWEPT = {
+    "alpha": "target FDR $\\alpha$",
+    "lambda": "weight of the FDR $\\lambda$",
+    "eta_scale": "$\\eta$ and $\\gamma$ / the learner's own",
+    "gamma_scale": "exploration $\\gamma$ / the learner's own",
+    "step": "step (1/40 unless set)",
+    "horizon": "rounds $T$",
+    "arms": "arms $H$",
+}
+AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
+BOUNDS = {
+    "risk_bound": "limit on any sequence",
+    "regret_bound": "bound, with probability {probability}",
+    "mean_bound": "bound of the mean",
+}
+BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
+LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
+LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
+EARLY = 0.03  # of the rounds: their noise does not set the scale of an axis (chosen)
+BARS = 6  # most values that stand apart, each with its marks and bars (chosen)
+BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
 
 
 def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str] = {}) -> dict[str, Figure]:
@@ -74,6 +98,302 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     return with_trials(drawn, trials)
 
 
+def over_time(
+    curves: Table,
+    curve: str,
+    label: str,
+    segments: int = 1,
+    lines: str = "learner",
+    by: Sequence[str] = tuple(PANEL),
+    dotted: str = "",
+) -> Figure:
+    """Draw a curve over rounds, on the same y axis in all panels: mean over trials, with a band from 5% to 95%.
+
+    If a panel has more than ``BANDS`` lines, bars from 5% to 95% at T, right of the panel, replace the bands.
+
+    Args:
+        curves, segments: as in ``draw``.
+        curve, label: name of the column, without ``_mean`` (with ``fdr``, alpha is drawn), and of the y axis.
+        lines, by: column with a line per value, and columns with a panel per combination of values.
+        dotted: column to draw dotted beside each line, unless empty; then large values are on a logarithmic axis.
+    """
+    are_shares, cells = curve in ("fdr", "answered"), [x for x in by if x != lines]
+    figure, panels = panel_grid(curves, label + " up to round $t$" * are_shares, cells)
+    drawn, horizon = curves[curves[f"{curve}_mean"].notna()], curves["t"].max()
+    is_crowded = bool((drawn.groupby(cells)[lines].nunique() > BANDS).any())
+    # the axis is logarithmic if T is large, or if checkpoints are, for a regret
+    is_log = horizon >= LOG_HORIZON or (bool(dotted) and curves["t"].median() < horizon / 4)
+    unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 1000 and not is_log else (1, "round $t$")
+    first = EARLY * horizon * (are_shares and not is_log)  # bands of fewer rounds would hide one another
+    final = drawn.groupby([*cells, lines]).tail(1 if is_crowded else 0)  # where there are bars
+    scale, ends = _heights(drawn, final, curve, dotted, is_log)
+    for axes, rows in panels:
+        start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
+        axes.set(xscale="log" if is_log else "linear", xlabel=rounds)
+        axes.set_xlim(start * is_log, rows["t"].max() / unit)
+        axes.set_yscale(**scale)
+        axes.set_ylim(ends)
+        bars = list[tuple[dict[str, Any], float, float]]()
+        for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
+            spaced = style | {"markevery": (0.02 + 0.012 * number, 0.2)}  # markers of lines at different rounds
+            band = line[line["t"] > first] if not is_crowded else line[:0]
+            _band(axes, band["t"] / unit, band, curve, style)
+            axes.plot(line["t"] / unit, line[f"{curve}_mean"], label=as_label(lines, name), **spaced)
+            bars.append((style, line[f"{curve}_q05"].iloc[-1], line[f"{curve}_q95"].iloc[-1]))
+            if dotted:
+                bound = line[dotted].where(line[dotted] < line["t"])  # no R_t and no regret is above t
+                if bound.notna().any():
+                    axes.plot(line["t"] / unit, bound, **spaced | BOUND_STYLE)
+        if is_crowded:
+            end_bars(axes, bars)
+        if curve == "fdr":
+            axes.axhline(rows["alpha"].iloc[0], label=TARGET, **TARGET_STYLE)
+        for end in np.arange(1, segments) * rows["t"].max() // segments:
+            axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
+        axes.xaxis.set_major_formatter(COUNT)
+        if not is_log:
+            round_ticks(axes.xaxis)
+        if dotted:
+            axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
+        if are_shares:
+            in_percent(axes.yaxis)
+    note = _spread_note(panels, "line", "bar beside its end" if is_crowded else "band")
+    note += " Lower shares, of the first rounds, are not shown." * bool((curves[f"{curve}_mean"] < ends[0]).any())
+    note += missing_note(curves, curves[f"{curve}_mean"].notna())
+    if dotted:
+        note += _bound_note(panels[0][0], drawn, dotted, where=" where it is below $t$")
+        note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
+    add_legend(figure, panels, note)
+    return figure
+
+
+def _heights(
+    drawn: Table, final: Table, curve: str, dotted: str, is_log: bool
+) -> tuple[dict[str, Any], tuple[float, float]]:
+    """Return the scale and the ends of the y axis of ``over_time``; ``final`` are the rows whose bars are drawn."""
+    horizon = drawn["t"].max()
+    late = drawn[drawn["t"] > EARLY * horizon]
+    kinds = ("mean", "mean") if curve in ("fdr", "answered") else ("q05", "q95")  # bands of few answers are wide
+    tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_{kinds[1]}", dotted) if column)
+    top = max(drawn["alpha"].max() * (curve == "fdr"), *tops, *final[f"{curve}_q95"])
+    lowest = min(late[f"{curve}_{kinds[0]}"].min(), *final[f"{curve}_q05"], np.inf)
+    low = max(lowest - 0.05, 0.0) if curve == "answered" else min(lowest, 0.0)
+    if curve == "fdr":
+        settled = late.loc[late["t"] > horizon / 10, "fdr_mean" if len(final) else "fdr_q05"]
+        low = fdr_start(min(drawn["alpha"].min(), settled.min(), *final["fdr_q05"]), top)
+    margin = 0.04 * (top - low) or 0.01  # a constant curve has no range
+    if not dotted or not (is_log or max(top, -low) > 10 * LINEAR):  # fewer are readable on a linear axis
+        return {"value": "linear"}, (low - margin, top + 4 * margin)
+    if is_log and late[f"{curve}_mean"].min() > 1:  # then a power of t is a straight line
+        return {"value": "log"}, (1, 2 * top + LINEAR)
+    scale = {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4, "subs": [3]}  # without a bend at LINEAR
+    return scale, (2 * low - LINEAR / 10, 2 * top + LINEAR)
+
+
+def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PANEL), bound: str = "") -> Figure:
+    """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
+
+    If there are two values, or up to ``BARS`` and many learners, each value has a place on the x axis, where the
+    marks of the learners stand side by side with bars; no line joins only two values. A bound with a single point
+    is named, not drawn.
+
+    Args:
+        table: as ``trials.csv``, with the share ``answered``. One with a ``slope`` is of ``regret_scaling``: it has
+            the quantiles, a grey line has the slope 1/2, and slopes, with their interval from ``low`` to ``high``,
+            are in the legend; those of several panels are beside the lines.
+        swept, column: of the x and the y axis.
+        by, bound: as ``by`` and ``dotted`` of ``over_time``.
+    """
+    figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
+    values, learners, is_growth = np.unique(table[swept]), table["learner"].nunique(), "slope" in table
+    are_marks = len(values) == 2 and not is_growth
+    are_apart = are_marks or (learners > BANDS and len(values) <= BARS and not is_growth)
+    drawn = []
+    for axes, rows in panels:
+        styled = styled_lines(rows.dropna(subset=column))
+        lines = [(style, name, _at_values(line, swept, column, bound)) for style, name, line in styled]
+        drawn.append((axes, rows, lines))
+    means = [line for *_, lines in drawn for line in lines]
+    scale, ends = _heights_at(stack([line for *_, line in means]), table, column, are_apart or learners <= BANDS)
+    for axes, rows, lines in drawn:
+        axes.set(xlabel=SWEPT[swept])
+        axes.set_yscale(**scale)
+        axes.set_ylim(ends)
+        if are_apart:
+            axes.set_xticks(range(len(values)), [_tick(value, swept) for value in values])
+            axes.set_xlim(-0.5, len(values) - 0.5)
+        else:
+            _tick_values(axes, values, swept)
+        for number, (style, name, line) in enumerate(lines):
+            x, label, look = line.index.to_numpy(), plain(str(name)), style
+            if is_growth and len(panels) == 1 and line["slope"].iloc[0] > 0:
+                label += f": slope {_with_interval(line.iloc[0])}"
+            if are_apart:
+                x = np.searchsorted(values, x) + (number - (learners - 1) / 2) * min(0.5 / learners, 0.12)
+                look = style | ({"linestyle": ""} if are_marks else {"linewidth": 0.7})
+                axes.vlines(x, line[f"{column}_q05"], line[f"{column}_q95"], style["color"], linewidth=0.8)
+            elif learners <= BANDS:
+                _band(axes, x, line, column, style)
+            axes.plot(x, line[f"{column}_mean"], label=label, **look)
+            if bound and line[bound].count() > 1:
+                axes.plot(x, line[bound], **style | BOUND_STYLE)
+        if column == "fdr":
+            target = rows.groupby(swept)["alpha"].first()
+            middle = np.searchsorted(values, target.index)
+            steps = np.ravel([middle - 0.5, middle + 0.5], "F"), np.repeat(target, 2)  # a step for each value
+            axes.plot(*(steps if are_apart else (target.index, target)), label=TARGET, **TARGET_STYLE)
+        if column == "regret":
+            axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
+        else:
+            in_percent(axes.yaxis)
+        if is_growth:
+            _draw_slopes(axes, lines, len(panels) > 1)
+    note = _spread_note(panels, "mark" if are_marks else "line", "bar" if are_apart else "band")
+    note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
+    note += missing_note(table, table[column].notna(), "has a regret of 0" if bound else "shows nothing")
+    note += " From -1 to 1 the y axis is linear." * (scale["value"] == "symlog")
+    if bound:
+        is_cut = bool((table[bound] == np.inf).any())
+        note += _bound_note(panels[0][0], table.dropna(subset=column), bound, " where it is below $T$" * is_cut)
+        lone = plain(", ".join(dict.fromkeys(str(name) for _, name, line in means if line[bound].count() == 1)))
+        note += f" A bound with a single point is not drawn: {lone}." * bool(lone)
+    add_legend(figure, panels, note)
+    return figure
+
+
+def _at_values(line: Table, swept: str, column: str, bound: str) -> Table:
+    """Return mean and quantiles of a column at each value, with a bound and slopes if there are any."""
+    groups = line.groupby(swept)
+    means = groups[column].mean().to_frame(f"{column}_mean")
+    for q in (5, 95):
+        name = f"{column}_q{q:02}"
+        means[name] = groups[name].mean() if name in line else groups[column].quantile(q / 100)
+    if bound:
+        means[bound] = groups[bound].mean().replace(np.inf, np.nan)
+    return means.assign(**{x: line[x].iloc[0] for x in ("slope", "low", "high") if x in line})
+
+
+def _heights_at(
+    means: Table, table: Table, column: str, has_spread: bool
+) -> tuple[dict[str, Any], tuple[float, float]]:
+    """Return the scale and the ends of the y axis of ``against``."""
+    shown = means[[x for x in means if x.startswith(f"{column}_") and (has_spread or not x.endswith(("05", "95")))]]
+    lowest, largest = shown.min(axis=None), shown.max(axis=None)
+    if column == "answered":
+        return {"value": "linear"}, (max(lowest - 0.05, -0.02 * largest), 1.04 * largest or 1)
+    if column == "fdr":
+        lowest, largest = min(lowest, table["alpha"].min()), max(largest, table["alpha"].max())
+        start = fdr_start(lowest, largest)
+        return {"value": "linear"}, (start, start + 1.04 * (largest - start) or 1)
+    positive = shown.where(shown > 0).min(axis=None)
+    if not (means[f"{column}_mean"] > 0).all():
+        scale, low = {"value": "symlog", "linthresh": 1}, min(2 * lowest, -0.5)
+    else:
+        scale, low = {"value": "log"}, positive / 2
+    return scale | {"subs": [2, 3, 5] if largest < 100 * max(low, 1) else [3]}, (low, 2 * largest + 1)
+
+
+def _draw_slopes(axes: Axes, lines: Sequence[tuple[Any, Any, Table]], are_beside: bool) -> None:
+    """Draw a line of slope 1/2 through the middle of the panel and, if asked for, the slopes beside the lines."""
+    T, heights = (np.sort(x) for x in (axes.get_xlim(), axes.get_ylim()))
+    if axes.get_yscale() == "log":
+        middle = np.sqrt(heights.prod() / np.sqrt(T.prod()))
+        axes.plot(T, middle * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
+    sloped = [(style, line) for style, _, line in lines if line["slope"].iloc[0] > 0]
+    if are_beside:
+        end_labels(axes, [(x.iloc[-1, 0], f"{x['slope'].iloc[0]:.2f}", style["color"]) for style, x in sloped])
+
+
+def _with_interval(row: Any) -> str:
+    """Return a slope and its interval, if there is one."""
+    return f"{row['slope']:.2f}" + (f" ({row['low']:.2f} to {row['high']:.2f})" if row["low"] > -np.inf else "")
+
+
+def _tick(value: float, swept: str) -> str:
+    """Return a value that was swept as text."""
+    return f"{100 * value:.4g}%" if swept == "alpha" else rounded(value)
+
+
+def _tick_values(axes: Axes, values: Any, swept: str) -> None:
+    """Put ticks at some of the values that were measured. The axis is logarithmic, but not with 0 or for shares."""
+    names = np.array([_tick(value, swept) for value in values])
+    is_log = values[0] > 0 and swept != "alpha"
+    places = np.log(values) if is_log else values
+    letters = LETTERS * axes.get_window_extent().width / axes.figure.dpi  # that fit under the axis
+    widths = (np.char.str_len(names) + 1) / letters  # parts of the axis
+    chosen = list[int]()
+    for n in (len(values) - 1, *range(len(values) - 1)):  # both ends first
+        apart = np.minimum((widths[chosen] + widths[n]) / 2, 1)  # else they would overlap
+        if (abs(places[chosen] - places[n]) >= apart * np.ptp(places)).all():
+            chosen.append(n)
+    chosen.sort()
+    with np.errstate(over="ignore"):  # a logarithmic axis may span all floats
+        axes.set_xscale("log" if is_log else "linear")
+    axes.set_xticks(values[chosen], names[chosen])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def asked_figure(table: Table) -> Figure:
+    """Draw what an adaptive environment asked over rounds, one panel per learner, at the first alpha and lambda."""
+    table = with_rates(table)
+    alpha, lam = table.iloc[0][["alpha", "lambda"]]
+    first = table[(table["alpha"] == alpha) & (table["lambda"] == lam)]
+    kinds = {"hard": "hard: the answer is wrong", "overconfident": "wrong, score above the pool's mean"}
+    kinds["underconfident"] = "right, score below the pool's mean"
+    figure, panels = panel_grid(first, "share of the questions asked", by=["learner"])
+    for axes, rows in panels:
+        for style, (kind, label) in zip(styles(), kinds.items(), strict=False):
+            _band(axes, rows["t"], rows, kind, style)
+            axes.plot(rows["t"], rows[f"{kind}_mean"], label=label, **style | {"marker": ""})
+        axes.set(xlim=(0, rows["t"].max()), xlabel="round $t$")
+        axes.xaxis.set_major_formatter(COUNT)
+        axes.set_title(plain(rows["learner"].iloc[0]), fontsize=8)
+        in_percent(axes.yaxis)
+    cell = f"{as_label('alpha', alpha)} and {as_label('lambda', lam)}" + " (the first)" * (len(first) < len(table))
+    add_legend(figure, panels, f"Shares since the last checkpoint, at {cell}. {_spread_note(panels)}")
+    return figure
+
+
+def _band(axes: Axes, x: Any, rows: Table, curve: str, style: Mapping[str, Any]) -> None:
+    """Draw the band from 5% to 95% of a curve, if trials differ."""
+    low, high = rows[f"{curve}_q05"], rows[f"{curve}_q95"]
+    if (high > low).any():
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _spread_note(panels: list[tuple[Axes, Table]], shown: str = "line", spread: str = "band") -> str:
+    """Return what the lines or marks show in the panels, and their bands or bars, if there are any."""
+    bars = (not line.get_clip_on() for axes, _ in panels for line in axes.lines)
+    has_spread = any(axes.collections for axes, _ in panels) or any(bars)  # not if trials are equal
+    return f"A {shown} is the mean over trials{f', its {spread} {PERCENTILES}' * has_spread}."
+
+
+def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
+    """Return what learners lack of which no row is drawn, or none at some alphas."""
+    note = ""
+    for name, of_learner in rows.assign(is_drawn=is_drawn).groupby("learner", sort=False):
+        at_alpha = of_learner.groupby("alpha", sort=False)["is_drawn"].any()
+        if not at_alpha.all():
+            alphas = ", ".join(as_label("alpha", alpha) for alpha in at_alpha.index[~at_alpha])
+            note += f" {plain(str(name))} {lack}" + f" at {alphas}" * bool(at_alpha.any()) + "."
+    return note
+
+
+def _bound_note(axes: Axes, rows: Table, bound: str, where: str = "") -> str:
+    """Add a dotted bound, drawn ``where``, to the legend. Return what it is, and which learners have none."""
+    meaning, names = BOUNDS[bound], rows["learner"].str.partition(", ")[0]
+    if rows[bound].isna().all():
+        return f" No learner here has a proven {meaning.partition(',')[0]}."
+    axes.plot([], [], color="#525252", label="proven bound", **BOUND_STYLE)
+    note = f" Dotted is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
+    reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
+    for reason, holds in reasons.items():
+        holds = holds.groupby(rows["learner"]).transform("all")
+        listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
+        note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""
+    return f"{note}."
+
+
 def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
     """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
 
@@ -99,17 +419,18 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
                 axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
-                mark = style | {"linestyle": "", "markersize": 6, "clip_on": False}
-                hollow = {} if ", " in name else {"markerfacecolor": "none"}  # rates differ in what is filled
-                (dot,) = axes.plot(fdr, answered, label=plain(name), **mark | hollow)
+                mark = style | {"linestyle": "", "markersize": 6, "clip_on": False, "zorder": 3}  # over spreads
+                is_rate = ", " in name and style["fillstyle"] != "none"  # rates differ in what is filled
+                white = {} if is_rate else {"markerfacecolor": "white", "fillstyle": "full"}
+                (dot,) = axes.plot(fdr, answered, label=plain(name), markerfacecoloralt="white", **mark | white)
                 dots[plain(name)] = fdr, answered
                 if from_log and name.partition(", ")[0] == best[-1] and group["step"].iloc[0] == STEP:
                     pale = [0.3 * part + 0.7 for part in to_rgb(style["color"])]
-                    dot.set(markerfacecolor=pale, markersize=11, zorder=1.5)  # so that it is seen below others
-                    ring = {"marker": "o", "markersize": 18, "markeredgecolor": "black", "markerfacecolor": "none"}
-                    axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8, zorder=1.5)
+                    dot.set(markerfacecolor=pale, markersize=9, zorder=2.5)  # so that it is seen below others
+                    ring = {"marker": "o", "markersize": 14, "markeredgecolor": "black", "markerfacecolor": "none"}
+                    axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8)
                     ringed = plain(name)
-        axes.axvline(alpha, label="target", zorder=0, **TARGET_STYLE)
+        axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
         broken = FDR if len(panels) == 1 else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
         axes.set(xlim=(left, right), ylim=(max(low - margin, 0), high + margin), xlabel=broken)
         in_percent(axes.xaxis, axes.yaxis)

@@ -23,7 +23,6 @@ GAP = "  "
 FILLER = "\0"  # no text contains it, because ``join_lines`` escapes it
 NOT_FROM_LOG = ", if it starts from a log, which it does not here"  # of the advised learner
 SHORT_NAME = 24  # cells (chosen): names are cut to so many before a column is left out, unless they become equal
-LISTED = 8  # most names in a list of them (chosen)
 COMMAND = "  "  # start of a line that ``wrap`` leaves whole, so that it can be copied into a shell
 
 RATE_COLUMNS = "eta_scale", "gamma_scale", "step"  # the columns of a cell besides alpha and lambda
@@ -135,11 +134,6 @@ def shared_start(names: Sequence[str]) -> str:
     return start if all(len(name) > len(start) for name in names) else ""
 
 
-def first_names(names: Sequence[str]) -> list[str]:
-    """Return the first names, and how many more there are."""
-    return [*names[:LISTED], *([f"and {len(names) - LISTED} more"] if len(names) > LISTED else [])]
-
-
 def as_label(column: str, value: Any) -> str:
     """Return the value of a column in a figure; of alpha and lambda with the letter, as a formula of matplotlib."""
     if column in ("alpha", "lambda"):
@@ -177,8 +171,9 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs, which begin a formula in matplotlib, and draw arrows."""
-    return text.replace("$", "\\$").replace("->", "\N{RIGHTWARDS ARROW}")
+    """Escape dollar signs, which begin a formula in matplotlib; draw arrows, and rates as formulas."""
+    text = text.replace("$", "\\$").replace("->", "\N{RIGHTWARDS ARROW}")
+    return re.sub(r"\b(eta|gamma) x (?=[\d.])", r"$\\\1 \\times$ ", text)
 
 
 def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]]:

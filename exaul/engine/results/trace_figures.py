@@ -1,5 +1,7 @@
 """Draw figures of a sweep over traces."""
 
+from collections.abc import Sequence
+from re import sub
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,9 @@ from exaul.engine.results.text_table import as_label, plain, traces_by_answerabl
 from exaul.kernels.learners.aci_rank import STEP
 from exaul.kernels.metrics import FEASIBLE
 
-MAPPED, LONGEST_NAME = 40, 40  # most traces in the map of traces and learners, and characters of a name (chosen)
-FIELD, LETTER = 0.27, 0.06  # inches: least width of a field of the map, and width of a letter of a name (chosen)
+LONGEST_NAME = 40  # most characters of the name of a trace in the map of traces and learners (chosen)
+# inches (chosen): least width and height of a field of the map, width of a letter of a name, height of a page
+FIELD, HEIGHT, LETTER, PAGE = 0.27, 0.19, 0.06, 9.0
 
 
 def traces_figure(table: Table) -> Figure:
@@ -37,15 +40,26 @@ def traces_figure(table: Table) -> Figure:
     return scatter(dots[answers] if answers.any() else dots, "above", f"{note}\n{_describe_traces(table)}")
 
 
+def _short_names(names: Sequence[str], longest: int) -> list[str]:
+    """Return names without ``column=``, abridged to so many characters, or to more if they stay distinct."""
+    values = [sub("[^:,=]*=", "", name).replace(",", ", ") for name in names]
+    short = values if len(set(values)) == len(names) else list(names)
+    for size in range(longest, LONGEST_NAME + 1):
+        abridged = [plain(text_table.abridge(name, size)) for name in short]
+        if len(set(abridged)) == len(names):
+            break
+    return abridged
+
+
 def traces_by_learner(table: Table) -> Figure:
     """Draw ``traces.csv`` as a map of trace and learner, with a panel per alpha.
 
     A field has the share answered in percent; the first column is what a threshold can answer. It is darker the
     larger it is, but unshaded with a cross where the FDR is above alpha by more than a tolerance
     (``fdr_within_01``), and unshaded with a pale number where a threshold that holds alpha answers less than a
-    share FEASIBLE. The learner that is ``advised`` has a box. At most ``MAPPED`` traces are drawn, in the order of
-    ``traces_by_answerable``. The figure is at most as wide as ``figure.figsize`` of Matplotlib says: then names are
-    shorter, and panels one below another.
+    share FEASIBLE. The learner that is ``advised`` has a box. Learners with one number in all fields are named
+    instead. As many traces are drawn as fit on a page, in the order of ``traces_by_answerable``. The figure is at
+    most as wide as ``figure.figsize`` of Matplotlib says: then names are shorter, and panels one below another.
     """
     boxed = (table["learner"] == table["advised"]) & ~(abs(table["step"] - STEP) > 0)  # NaN is not above
     described, table = _describe_traces(table), with_rates(table.assign(boxed=boxed.astype(int)))
@@ -54,18 +68,21 @@ def traces_by_learner(table: Table) -> Figure:
     best = best.assign(learner="answerable", answered=best["answerable"], fdr_within_01=1, boxed=0)
     table = stack([best, table])
     table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
-    traces, learners = traces_by_answerable(table), list(dict.fromkeys(table["learner"]))
-    shown, widest, least = traces[:MAPPED], Figure().get_figwidth(), FIELD * len(learners) + 0.2
+    traces, percents = traces_by_answerable(table), (100 * table["answered"]).round().groupby(table["learner"])
+    constant = percents.first()[(percents.nunique() == 1) & (len(traces) > 1)]
+    learners = [name for name in dict.fromkeys(table["learner"]) if name not in constant]
+    table = table[~table["learner"].isin(constant.index)]
+    widest, least = Figure().get_figwidth(), FIELD * len(learners) + 0.2
     fits = 0.9 + table["alpha"].nunique() * least <= widest
     with at_most_wide(widest if fits else min(widest, 3.3)):  # one panel in a row
         figure, panels = panel_grid(table, "", by=["alpha"])
     grid = panels[0][0].get_gridspec()
     assert grid is not None
+    shown = traces[: int((PAGE / grid.nrows - 1.3) / HEIGHT)]
     start, longest = _shared_start(table), int((widest - 0.2 - least * grid.ncols) / LETTER)
-    longest = min(max(longest, 10), LONGEST_NAME)
-    names = [plain(text_table.abridge(name.removeprefix(start), longest)) for name in shown]
+    names = _short_names([name.removeprefix(start) for name in shown], min(max(longest, 10), LONGEST_NAME))
     named = LETTER * max(map(len, names))
-    figure.set_figheight((0.19 * len(shown) + 1.3) * grid.nrows)
+    figure.set_figheight((HEIGHT * len(shown) + 1.3) * grid.nrows)
     figure.set_figwidth(min(widest, 1 + named + (0.42 * len(learners) + 0.4) * grid.ncols))
     width = ((figure.get_figwidth() - 0.2 - named) / grid.ncols - 0.2) / len(learners)
     for axes, rows in panels:
@@ -86,7 +103,9 @@ def traces_by_learner(table: Table) -> Figure:
         axes.set_xticks(range(len(learners)), map(plain, learners), rotation=40, ha="right", fontsize=7)
         axes.set_yticks(range(len(shown)), names, fontsize=7)
         axes.set_title(as_label("alpha", rows["alpha"].iloc[0]), fontsize=8)
-    tail = f" {len(traces) - MAPPED} more traces are in traces.csv." if len(traces) > MAPPED else ""
+    alike = ", ".join(f"{plain(name)} (always {share:.0f})" for name, share in constant.items())
+    tail = f" Left out: {alike}." * bool(alike)
+    tail += f" {len(traces) - len(shown)} more traces are in traces.csv." * (len(traces) > len(shown))
     cross = f"A cross, unshaded: the FDR is above $\\alpha$ + {FDR_TOLERANCE:.0%}."
     pale = f"A pale number, unshaded: a threshold answers less than {FEASIBLE:.0%}."
     box = " A box: advised, if it starts from a log." * bool(table["boxed"].any())
@@ -113,14 +132,14 @@ def scatter(table: Table, above: str, note: str) -> Figure:
 
     All panels have the same axes, which begin at the least value. Best is x = 1 with y at most 0.
     """
-    figure, panels = panel_grid(table, "FDR$_T$ - $\\alpha$", by=["learner"])
+    figure, panels = panel_grid(table, "FDR$_T$ $-$ $\\alpha$ (percentage points)", by=["learner"])
     low, high = min(0.0, table[above].min()), max(0.0, table[above].max())
     margin = 0.04 * (high - low) or 0.01
     first = np.fmin(table.loc[table[above].notna(), "of_answerable"].min(), 1)  # NaN is not less
     beside = 0.04 * (1 - first) or 0.04
     for axes, rows in panels:
         for style, alpha, dots in styled_lines(rows, "alpha"):
-            dot_style = style | {"linestyle": "", "markerfacecolor": "none"}
+            dot_style = style | {"linestyle": "", "markerfacecolor": "none", "alpha": 0.7}
             axes.plot(dots["of_answerable"], dots[above], label=as_label("alpha", alpha), **dot_style)
         axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
         axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
@@ -129,5 +148,6 @@ def scatter(table: Table, above: str, note: str) -> Figure:
         )
         axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=8)
         in_percent(axes.xaxis, axes.yaxis)
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g}".replace("-", "\N{MINUS SIGN}"))
     add_legend(figure, panels, note)
     return figure

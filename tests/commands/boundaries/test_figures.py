@@ -30,10 +30,10 @@ def test_of_many_panels_some_are_drawn_and_it_says_how_many_are_not():
     trials = files.Table([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
     figure = sweep_figures.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan, trial=0))
-    omitted = "188 more panels are not drawn: see the tables."
+    omitted = "184 more panels are not drawn: see the tables."
     assert figure.get_supxlabel().splitlines() == [omitted, "The target is dashed."]  # no spread of one trial
     drawn = [axes for axes in figure.axes if axes.collections]
-    assert len(drawn) == 12  # 4 rows of 3 columns, which fit on a page
+    assert len(drawn) == 16  # 4 rows of 4 columns, which fit on a page
     assert figure.get_figheight() < 10
     titles = [axes.get_title() for axes in drawn]
     assert "1%" in titles[0]
@@ -106,12 +106,12 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     rows = [
         rates(trace=f"t{n:02}", learner=name, alpha=0.1, answered=n / lam, fdr_within_01=int(name == "ew"))
         | {"lambda": lam, "answerable": 0.5 if n >= 30 else 0.04, "trials": 1, "horizon": n + 9, "advised": "ew"}
-        for n in range(trace_figures.MAPPED + 2)
+        for n in range(42)
         for name in ("exaul", "ew")
         for lam in (100, 200)
     ]
     figure = trace_figures.traces_by_learner(files.Table(rows))
-    (axes,), numbers = figure.axes, [*range(30, trace_figures.MAPPED + 2), *range(28)]
+    (axes,), numbers = figure.axes, [*range(30, 42), *range(28)]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["answerable", "exaul", "ew"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [f"t{n:02}" for n in numbers]
     shares = [(50 if n >= 30 else 4, n, n) for n in numbers]
@@ -120,10 +120,8 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
     shades = np.asarray(axes.images[0].get_array())
     assert (shades[12:] == 0).all()  # no shade beside a pale number
     assert (shades[:, 1] == 0).all()  # nor beside a cross
-    assert [box.get_xy()[0, 0] for box in axes.patches] == [1.54] * trace_figures.MAPPED  # ew is advised
-    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [
-        [1.38, n - 0.3] for n in range(trace_figures.MAPPED)
-    ]
+    assert [box.get_xy()[0, 0] for box in axes.patches] == [1.54] * 40  # ew is advised
+    assert [line.get_xydata()[0].tolist() for line in axes.lines] == [[1.38, n - 0.3] for n in range(40)]
     note = " 2 more traces are in traces.csv. 42 traces: 1 trial of 9 to 50 rounds."
     assert " ".join(figure.get_supxlabel().split()).endswith(note)
     table = files.stack([files.Table(rows).assign(alpha=alpha, trace="x" * 50) for alpha in (0.1, 0.2, 0.3, 0.4)])
@@ -137,11 +135,11 @@ def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha()
 def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_in_thousands():
     """None overlaps another; from 0 on, the axis is not logarithmic. A row of panels has the alphas in order."""
     rows = [{"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": lam, "fdr": 0.1} for lam in (5, 50, 30_000)]
-    (axes,) = figures.against(files.Table(rows), "lambda", "fdr").axes
+    (axes,) = sweep_figures.against(files.Table(rows), "lambda", "fdr").axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["5", "50", "30,000"]
     assert axes.get_xscale() == "log"
     many = [rows[0] | {"lambda": lam} for lam in range(20)]
-    figure = figures.against(files.Table(many), "lambda", "fdr")
+    figure = sweep_figures.against(files.Table(many), "lambda", "fdr")
     (axes,) = figure.axes
     figure.draw_without_rendering()
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
@@ -152,18 +150,20 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
     thousands = "round $t$ (thousands)"
     for horizon, label, end in ((200, "round $t$", 200), (2999, thousands, 2.999), (5000, thousands, 5)):
         curves = files.Table([rows[0] | rise | {"t": t} for t in (horizon // 2, horizon)])
-        figure = figures.over_time(curves, "rise", "rise")
+        figure = sweep_figures.over_time(curves, "rise", "rise")
         (axes,) = [axes for axes in figure.axes if axes.lines]
         figure.draw_without_rendering()
         ticks = [x.get_text() for x in axes.get_xticklabels()]
         assert len({*ticks}) == len(ticks) > 2
         assert float(ticks[1]) in (0.5, 1, 20, 50)  # round
-        vacuous = figures.over_time(curves.assign(risk_bound=2.0 * horizon), "rise", "rise", dotted="risk_bound")
+        vacuous = sweep_figures.over_time(
+            curves.assign(risk_bound=2.0 * horizon), "rise", "rise", dotted="risk_bound"
+        )
         vacuous.draw_without_rendering()
         assert (axes.get_xlabel(), axes.get_xlim()) == (label, (0, end))
     row = rows[0] | {"fdr_q05": 0.1, "fdr_mean": 0.2, "fdr_q95": 0.3}
     shares = files.Table([row | {"t": t} for t in range(1, 5001)])
-    (band,) = figures.over_time(shares, "fdr", "FDR").axes[0].collections
+    (band,) = sweep_figures.over_time(shares, "fdr", "FDR").axes[0].collections
     assert band.get_paths()[0].get_extents().x0 == pytest.approx(0.151)  # none over the first rounds
     # a column for each alpha, and at most four rows; what is left out is left out at all alphas
     for lambdas, width, columns, shown in (3, 6.4, 2, "001122"), (7, 20.0, 2, "00224466"), (4, 3.0, 1, "0123"):
@@ -181,8 +181,8 @@ def test_what_was_asked_names_its_cell():
     one = files.Table([row | {"lambda": 5.0, "t": t} for t in (100, 200)])
     several = files.stack([one, one.assign(alpha=0.2)])
     cell = "at $\\alpha$ = 10% and $\\lambda$ = 5"
-    assert f"{cell}." in " ".join(figures.asked_figure(one).get_supxlabel().split())
-    assert f"{cell} (the first)." in " ".join(figures.asked_figure(several).get_supxlabel().split())
+    assert f"{cell}." in " ".join(sweep_figures.asked_figure(one).get_supxlabel().split())
+    assert f"{cell} (the first)." in " ".join(sweep_figures.asked_figure(several).get_supxlabel().split())
 
 
 def test_figures_are_drawn_again_from_the_tables(refused, monkeypatch, one_figure):
@@ -226,7 +226,7 @@ def test_what_cannot_be_drawn(refused, one_figure):
 def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(monkeypatch):
     """With a ring where a learner is advised, and all learners in the legend that any panel has.
 
-    The default lambda, which depends on the length of a trace, has no panels; what is not drawn is named.
+    The default lambda, which depends on the length of a trace, has no panels; it says how many are not drawn.
     """
     game = {"trials": 2, "horizon": 300, "arms": 20, "learners": ("aci-rank", "no-abstention", "best-fixed")}
     result = run(Sweep(**game, alphas=(0.1, 0.2)))
@@ -250,14 +250,14 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     monkeypatch.setattr(figures, "ROWS", 2)
     tabled = {"traces": files.Table(rows), "trials": trials, "curves": curves}
     unstarted = draw(tabled, 1, {"delta": 0.2, "score": "score"})["answered"]
-    assert not any(line.get_markersize() == 18 for axes in unstarted.axes for line in axes.lines)
+    assert not any(line.get_markersize() == 14 for axes in unstarted.axes for line in axes.lines)
     assert "Advised in 1 of 4 panels, but not played here, is aci-rank" in " ".join(
         unstarted.get_supxlabel().split()
     )
     drawn = draw(tabled | {"trials": trials.assign(warm_start="a log")}, 1, {"delta": 0.2, "score": "score"})
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
-    assert [sum(line.get_markersize() == 18 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
+    assert [sum(line.get_markersize() == 14 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
     for name, others in ("fdr", ["best-fixed", "target $\\alpha$"]), ("regret-by-alpha", []):  # best-fixed has none
         named = [text.get_text() for text in drawn[name].legends[0].get_texts()]
         assert {*named} == {"aci-rank", "no", *others}
@@ -266,7 +266,7 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
         *(f"{name}-by-alpha" for name in ("fdr", "answered", "regret")),
     }
     said = drawn["answered"].get_supxlabel()
-    assert said.endswith("\nNot drawn, but in the tables: a")
+    assert said.endswith("\n1 more traces are not drawn: see traces.csv.")
     assert "learner is advised where there is no ring." in " ".join(said.split())
 
 
@@ -289,13 +289,15 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     (axes,) = drawn["answered"].axes
     dots, ringed = dots_of(axes)
     assert ringed == dots["aci-rank"]
-    assert not any(line.get_clip_on() for line in axes.lines if line.get_label() != "target")  # also at an FDR of 0
+    assert not any(
+        line.get_clip_on() for line in axes.lines if line.get_label() != "target $\\alpha$"
+    )  # also at an FDR of 0
     first = result.trials[result.trials["learner"] == "aci-rank"].assign(step=0.3, fdr=0.0)
     steps = with_rates(files.stack([first, result.trials]))
     (labelled,) = sweep_figures.answered_against_wrong(steps, best).axes
     several, ringed = dots_of(labelled)
     assert ringed == several["aci-rank, step 0.025"]
-    assert {text.get_text() for text in axes.texts} == dots.keys() - {"target"}
+    assert {text.get_text() for text in axes.texts} == dots.keys() - {figures.TARGET}
     assert len({text.get_color()[0] for text in axes.texts}) == len(axes.texts)  # each in that of its mark
     spread = result.trials.assign(fdr=result.trials["fdr"] + 0.1 * result.trials["trial"])
     (wide,) = sweep_figures.answered_against_wrong(spread, best).axes
@@ -305,7 +307,7 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         assert not Bbox(ends).padded(1).overlaps(Text.get_window_extent(text))
     assert not labelled.texts  # of longer names there is a legend
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
-    assert dots.pop("target")[0] == 0.1
+    assert dots.pop(figures.TARGET)[0] == 0.1
     for name in "fdr", "answered":
         assert " always-abstain shows nothing." in " ".join(drawn[name].get_supxlabel().split())
     of_learners = dict(iter(result.trials.groupby("learner", sort=False)))
@@ -349,16 +351,16 @@ def test_no_line_joins_two_values_and_bars_show_the_spread():
     """A small regret is not at a tick 0."""
     row = {"learner": "exaul", "source": "s", "lambda": 1.0}
     rows = [row | {"alpha": a, "regret": x * a} for a in (0.1, 0.2) for x in (1, 2, 4)]
-    (axes,) = figures.against(files.Table(rows), "alpha", "regret").axes
+    (axes,) = sweep_figures.against(files.Table(rows), "alpha", "regret").axes
     (marks,), (bars,) = axes.lines, axes.collections
     assert marks.get_linestyle() == "None"
     ends = [segment[:, 1] for segment in bars.get_segments()]
     np.testing.assert_allclose(ends, [np.quantile([a, 2 * a, 4 * a], [0.05, 0.95]) for a in (0.1, 0.2)])
     assert "A mark is the mean" in axes.figure.get_supxlabel()
-    (axes,) = figures.against(files.Table(rows).assign(fdr=0.2), "alpha", "fdr").axes
+    (axes,) = sweep_figures.against(files.Table(rows).assign(fdr=0.2), "alpha", "fdr").axes
     targets = [line.get_ydata() for line in axes.lines if line.get_label() == "target $\\alpha$"]
-    assert [[*y] for y in targets] == [[0.1, 0.1], [0.2, 0.2]]  # flat, so that no mark is on its wrong side
-    (axes,) = figures.against(files.Table(rows), "alpha", "regret").axes
+    np.testing.assert_allclose(targets, [[0.1, 0.1, 0.2, 0.2]])  # flat, so that no mark is on its wrong side
+    (axes,) = sweep_figures.against(files.Table(rows), "alpha", "regret").axes
     assert axes.yaxis.get_major_formatter()(0.1) == "0.1"
 
 
@@ -372,7 +374,7 @@ def test_of_many_learners_the_bars_at_a_value_stand_apart(values):
         for n in range(1, values + 1)
         for x in (0.1, 0.12)
     ]
-    figure = figures.against(files.Table(rows), "alpha", "fdr")
+    figure = sweep_figures.against(files.Table(rows), "alpha", "fdr")
     (axes,) = figure.axes
     figure.draw_without_rendering()
     lines = [line for line in axes.lines if line.get_label() in names]
@@ -387,37 +389,38 @@ def test_of_many_learners_the_bars_at_a_value_stand_apart(values):
 
 @pytest.mark.parametrize(("least", "start"), [(0.3, 0.285), (0.2, 0.0)])
 def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_largest(least, start):
-    """Over time, many lines have bars at the end within the axis; shares of the first rounds may be below it."""
+    """Over time, many lines have bars right of the axis; shares of the first rounds may be below it."""
     quantiles = {"fdr_q05": least, "fdr_q95": 0.45}
     row = {"source": "s", "alpha": 0.35, "lambda": 1.0, "fdr": 0.4, "fdr_mean": 0.4} | quantiles
     rows = [row | {"learner": name, "t": t} for name in LEARNERS for t in (20, 1000, 2000)]
     curves = files.Table(rows)
     curves.loc[curves["t"] == 20, "fdr_mean"] = 0.1
-    figure = figures.over_time(curves, "fdr", "FDR")
+    figure = sweep_figures.over_time(curves, "fdr", "FDR")
     (axes,) = figure.axes
     figure.draw_without_rendering()
     assert axes.get_ylim()[0] == pytest.approx(start - 0.04 * (0.45 - start))
     said = " ".join(figure.get_supxlabel().split())
-    assert "its bar at the end spans" in said
+    assert "its bar beside its end spans" in said
     assert ("Lower shares, of the first rounds, are not shown." in said) == (start > 0)
-    assert len(axes.collections) == len(LEARNERS)
-    for bars in axes.collections:
-        ends = bars.get_transform().transform(bars.get_segments()[0])
-        assert axes.bbox.count_contains(ends) == 2
-        np.testing.assert_allclose(bars.get_segments()[0][:, 1], [least, 0.45])
+    bars = [line for line in axes.lines if not line.get_clip_on()]
+    ends = np.array([bar.get_transform().transform(bar.get_xydata()) for bar in bars])
+    assert len(bars) == len(LEARNERS)
+    assert (np.diff([axes.bbox.x1, *ends[:, 0, 0], figure.bbox.x1]) > 1).all()  # side by side, right of the panel
+    for bar in bars:
+        np.testing.assert_allclose(bar.get_ydata(), [least, 0.45])
     trials = files.Table([row | {"learner": "ew", "step": np.nan, "trial": n, "inefficiency": 0.5} for n in (0, 1)])
     trials["fdr"] = [least, 0.45]
     (axes,) = sweep_figures.answered_against_wrong(trials).axes
     assert (axes.get_xlim()[0] > 0.2) == (start > 0)
     assert axes.get_xlim()[0] < axes.collections[0].get_segments()[0][:, 0].min()
-    (axes,) = figures.against(files.stack([trials, trials.assign(alpha=0.45)]), "alpha", "fdr").axes
+    (axes,) = sweep_figures.against(files.stack([trials, trials.assign(alpha=0.45)]), "alpha", "fdr").axes
     assert (axes.get_ylim()[0] > 0.2) == (start > 0)
 
 
 def test_a_pdf_has_no_font_of_type_3(tmp_path):
     """Which some publishers refuse. Nor is there a warning if the x axis spans all floats."""
     rows = {"learner": "exaul", "source": "s", "alpha": 0.1, "lambda": [1e-300, 1e300], "fdr": 0.1}
-    figure = figures.against(files.Table(rows), "lambda", "fdr")
+    figure = sweep_figures.against(files.Table(rows), "lambda", "fdr")
     figures.save(figure, tmp_path / "x")
     written = (tmp_path / "x.pdf").read_bytes()
     assert (b"/Type3" in written, b"/CIDFontType2" in written) == (False, True)
@@ -446,7 +449,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
     drawn = draw({"trials": result.trials, "curves": result.curves}, 1, {"delta": 0.2, "score": "score_own"})
     for name in ("regret", "regret-by-eta-scale"):
         (axes,) = drawn[name].axes
-        dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+        dotted = [line for line in axes.lines if line.get_linewidth() == sweep_figures.BOUND_STYLE["linewidth"]]
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
@@ -492,28 +495,28 @@ def test_reliability_never_splits_rows_of_one_score():
 def test_no_line_of_thresholds_crosses_where_rows_tie():
     """A threshold answers 2% or 70%; at alpha = .1 the dot is at the FDR of the first, .02."""
     curve = files.Table({"coverage": [1.0, 1.0, 0.7, 0.02, 0.01, 0.0], "risk": [0.2, 0.2, 0.12, 0.02, 0.0, np.nan]})
-    figure = inspect.draw_risk(curve, 0.2, {0.1: ("0.99", 0.02, 0.02)})
+    figure = inspect.draw_risk(curve, 0.2, 3000, {0.1: (0.02, 0.02)})
     line, _, _, dot = figure.axes[0].lines
     nan = [np.nan] * 2
-    np.testing.assert_equal(
-        line.get_xydata(), [[1, 0.2], [1, 0.2], nan, [0.7, 0.12], nan, [0.02, 0.02], [0.01, 0], [0, np.nan]]
-    )
+    np.testing.assert_equal(line.get_xydata(), [[1, 0.2], [1, 0.2], nan, [0.7, 0.12], nan, [0.02, 0.02], [0.01, 0]])
     assert list(line.get_markevery()) == [1, 3, 5]
     assert dot.get_xydata().tolist() == [[0.02, 0.02]]
     assert "No threshold lies in a gap between circles." in " ".join(figure.get_supxlabel().split())
 
 
-def test_each_alpha_is_marked_with_its_share_and_score_or_said_to_be_not_reached():
+def test_each_alpha_is_marked_with_its_share_or_said_to_be_not_reached():
     curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
-    figure = inspect.draw_risk(curve, 0.2, {0.1: ("0.8", 0.25, 0.08), 0.2: ("0.7", 0.5, 0.2), 0.05: None})
+    figure = inspect.draw_risk(curve, 0.2, 3000, {0.1: (0.25, 0.08), 0.2: (0.5, 0.2), 0.05: None})
     (axes,) = figure.axes
-    labels = ["5%: not reached", "10%: 25.0%, 0.8", "20%: 50.0%, 0.7", "$\\alpha$: answers, least score"]
+    labels = ["$\\alpha$: answered", "5%: not reached", "10%: 25.0%", "20%: 50.0%"]
     assert [x.get_text() for x in axes.texts] == labels
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
     assert marks[::2] == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
     assert marks[1::2] == [[[0.25, 0.08]], [[0.5, 0.2]]]
-    assert axes.get_ylim() == (0, 0.4)  # twice the error rate, whatever the first rows
-    assert "FDRs above 40%, of few answers, are not drawn." in " ".join(figure.get_supxlabel().split())
+    curve = files.Table({"coverage": [1.0, 0.02, 0.009, 0.0], "risk": [0.4, 0.2, 1.0, np.nan]})
+    figure = inspect.draw_risk(curve, 0.4, 3000, {0.3: (0.02, 0.2)})
+    assert figure.axes[0].get_ylim() == (0, pytest.approx(0.44))  # whatever the first rows
+    assert "Thresholds that answer less than 1% are not drawn." in " ".join(figure.get_supxlabel().split())
 
 
 def test_tables_are_kept_if_a_figure_fails(monkeypatch):

@@ -6,6 +6,7 @@ The site has every page and every public name, and its equations are those of th
 import ast
 import inspect
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,12 @@ def test_equations_are_told_from_other_code_and_translated():
     equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
     assert [code for code in EQUATIONS + OTHERS if equations.is_equation(code)] == EQUATIONS
     assert {text: equations.to_latex(text) for text in LATEX} == LATEX
+
+
+def test_a_list_keeps_its_first_number():
+    markdown = pytest.importorskip("markdown", reason="uv sync --group docs").markdown
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["markdown_extensions"]
+    assert '<ol start="7">' in markdown("7. a\n8. b", extensions=[x for x in settings if x != "pymdownx"])
 
 
 def test_terms_in_docstrings_are_equations_and_pages_are_links():

@@ -16,7 +16,8 @@ from markdown.postprocessors import Postprocessor
 from markdown.treeprocessors import Treeprocessor
 
 GREEK = "alpha", "delta", "eta", "gamma", "kappa", "lambda", "lam", "mu", "nu", "pi", "rho", "sigma", "tau", "theta"
-FUNCTIONS = "exp", "ln", "log", "max", "min", "sum", "in"
+SPACED = {"max", "min", "sum", "in"}  # MathML has a space on both sides
+FUNCTIONS = "exp", "ln", "log", *SPACED
 SIGNS = {name: name for name in (*GREEK, *FUNCTIONS, "{", "}", "#", "%")} | {"*": "cdot", "lam": "lambda"}
 SIGNS |= {"<=": "le", ">=": "ge", "<-": "leftarrow", "->": "to", "...": "dots", "..": "dots", "~": "sim"}
 
@@ -24,9 +25,9 @@ CODE = re.compile(r'["`\\@]|--|==|\w\.[a-z]|\':')  # what no equation has
 OPERATOR = re.compile(r"\s([<>~]|[-+/<>]?=|<-|[-+/]|in)\s")
 LETTER = rf"(?:[A-Za-z]|{'|'.join(GREEK)})"
 INDEX = r"(?:[_^](?:\{[^{}]+\}|-?\w))"
-FACTOR = rf"(?:{LETTER}|\d){INDEX}*(?:\(\w\))?"
+FACTOR = rf"(?:{LETTER}|\d)'?{INDEX}*(?:\(\w\))?"
 APPLIED = r"(?:exp|min|max|sqrt)\(.+\)|ln .+|[A-Z]_\w+\(.+\)"
-PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[A-Z]\(\w\)|Reg\^abs|{APPLIED}")
+PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[a-z]'|[A-Z]\(\w\)|Reg\^abs|{APPLIED}")
 SYMBOL = re.compile(rf"\b(?:{LETTER}|step|aim)(?![A-Za-z])")
 TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
 WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*")  # a token that is text, unless SIGNS has it
@@ -42,22 +43,26 @@ def is_equation(code: str) -> bool:
 
 def to_latex(text: str) -> str:
     """Translate the plain notation: names of Greek letters and functions, `x_t`, `e^{-x}`, `<=`, and words."""
-    latex, i = "", 0
+    latex, i, token = "", 0, ""
     while i < len(text):
-        token = TOKEN.match(text, i).group()
+        before, token = token, TOKEN.match(text, i).group()
         i += len(token)
         if token in "_^":
             script, i = _script(text, i)
             latex += f"{token}{{{script}}}"
+            token = before
         elif token == "sqrt":
             end = _closing(text, i)
             latex += f"\\sqrt{{{to_latex(text[i + 1 : end - 1])}}}"
-            i = end
+            i, token = end, ")"
         elif token in SIGNS:
             latex += f"\\{SIGNS[token]} "
         elif token.isspace():
-            words = re.search(r"[a-z\d.)] [a-z]{2}|[a-z]{2} [A-Za-z\d(]", text[max(0, i - 3) : i + 2])
-            latex += "\\quad " * (1 + len(token) // 8) if len(token) > 1 else "\\ " if words else ""
+            latex += (
+                "\\quad " * (1 + len(token) // 8)
+                if len(token) > 1
+                else _space(before, TOKEN.match(text + " ", i).group())
+            )
         elif WORD.fullmatch(token):
             latex += f"\\text{{{token}}}"
         elif token[0].isdigit() and "e" in token:
@@ -67,6 +72,16 @@ def to_latex(text: str) -> str:
         else:
             latex += token
     return latex
+
+
+def _space(before: str, after: str) -> str:
+    """Return the space between two tokens: wide beside a word, thin between factors, and none between letters."""
+    ends = {before, after}
+    if ends & SPACED or not (re.match(r"[\w)}']", before) and re.match(r"[\w({]", after)):
+        return ""
+    if any(WORD.fullmatch(token) for token in ends - {*SIGNS, "sqrt"}):
+        return "\\ "
+    return "\\," if ends & {*FUNCTIONS, *"(){}", "sqrt"} else ""
 
 
 def _script(text: str, i: int) -> tuple[str, int]:
@@ -91,6 +106,11 @@ def _closing(text: str, start: int) -> int:
     raise ValueError(f"'{text[start:]}' is not closed")
 
 
+def to_mathml(latex: str, shown: str = "inline") -> str:
+    """Return LaTeX as MathML, in which a minus after ``(`` or ``=`` is a sign, without spaces."""
+    return re.sub("(&#x000(?:28|3D);</mo><mo)(?=>&#x02212;)", r'\1 form="prefix"', convert(latex, display=shown))
+
+
 def _pieces(text: str) -> list[str]:
     """Split an equation where a line may end."""
     ends = [0]
@@ -104,7 +124,7 @@ def _pieces(text: str) -> list[str]:
 def inline(text: str) -> str:
     """Return an equation within a sentence; a long one may continue on the next line."""
     pieces = [piece.strip() for piece in _pieces(" ".join(text.split()))] if len(text) > LONG_EQUATION else [text]
-    equations = [convert(("{}" if i else "") + to_latex(piece)) for i, piece in enumerate(pieces)]
+    equations = [to_mathml(("{}" if i else "") + to_latex(piece)) for i, piece in enumerate(pieces)]
     return "<wbr>".join(
         f'<span class="equation">{equation}</span>' if len(piece) > LONG_EQUATION else equation
         for piece, equation in zip(pieces, equations, strict=True)
@@ -113,7 +133,7 @@ def inline(text: str) -> str:
 
 def display(text: str) -> str:
     """Return equations on separate lines."""
-    lines = [convert(to_latex(line), display="block") for line in text.rstrip().splitlines()]
+    lines = [to_mathml(to_latex(line), "block") for line in text.rstrip().splitlines()]
     return f'<div class="equations">{"".join(lines)}</div>'
 
 

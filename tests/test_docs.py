@@ -155,11 +155,13 @@ def test_each_field_of_a_listed_tuple_is_described():
         assert described >= {*kind._fields} > set(), kind
 
 
-EQUATIONS = ["R_t <= 5 + 2 sqrt(t)", "e^{-eta M}", "a_t", "s e", "w_k ~ exp(-eta L_k)"]
+EQUATIONS = ["R_t <= 5 + 2 sqrt(t)", "e^{-eta M}", "a_t", "s e", "w_k ~ exp(-eta L_k)", "l'"]
 OTHERS = ["alpha", "exaul-known", "--delay d", "where(condition, x, y)", "tests/kernels/test_proofs.py"]
 OTHERS += ["kernels <- engine <- serving, llm <- commands", 'log = "x"', "key '': 84% at alpha = 0.1"]
 LATEX = {
-    "R_{t+1} <= sqrt(2 ln H / T)": r"R_{t+1}\le \sqrt{2\ \ln \ H/T}",
+    "R_{t+1} <= sqrt(2 ln H / T)": r"R_{t+1}\le \sqrt{2\,\ln \,H/T}",
+    "(1 + w) m exp(-u) sqrt(eta s)": r"(1+w)\,m\,\exp (-u)\,\sqrt{\eta s}",
+    "a_t in {0, 1}": r"a_{t}\in \{ 0,1\} ",
     "(1 - p0 k)^-(n - W)": "(1-p_0k)^{-(n-W)}",
     "min(3e-6, 1/t)": r"\min (3 \cdot 10^{-6},1/t)",
     "z   if round t was answered": r"z\quad \text{if}\ \text{round}\ t\ \text{was}\ \text{answered}",
@@ -170,6 +172,7 @@ def test_equations_are_told_from_other_code_and_translated():
     equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
     assert [code for code in EQUATIONS + OTHERS if equations.is_equation(code)] == EQUATIONS
     assert {text: equations.to_latex(text) for text in LATEX} == LATEX
+    assert equations.inline("x = -exp(-u) - 1").count('<mo form="prefix">&#x02212;') == 2
 
 
 def test_a_list_keeps_its_first_number():

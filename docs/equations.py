@@ -58,11 +58,8 @@ def to_latex(text: str) -> str:
         elif token in SIGNS:
             latex += f"\\{SIGNS[token]} "
         elif token.isspace():
-            latex += (
-                "\\quad " * (1 + len(token) // 8)
-                if len(token) > 1
-                else _space(before, TOKEN.match(text + " ", i).group())
-            )
+            after = TOKEN.match(text + " ", i).group()
+            latex += "\\quad " * (1 + len(token) // 8) if len(token) > 1 else _space(before, after)
         elif WORD.fullmatch(token):
             latex += f"\\text{{{token}}}"
         elif token[0].isdigit() and "e" in token:

@@ -194,8 +194,8 @@ def test_a_table_for_a_paper(tmp_path):
     assert (tmp_path / "table.tex").read_text() == text
     lines = text.splitlines()
     title = r"learner & $\lambda$ & FDR [\%] & answered [\%] & $R_T$ & its limit & regret & its bound \\"
-    assert [lines[0], lines[6]] == ["% triviaqa-like: 2 trials of 600 rounds; 20 thresholds (uniform)", title]
-    for first, alpha in ((8, 0.05), (16, 0.1)):
+    assert [lines[0], lines[7]] == ["% triviaqa-like: 2 trials of 600 rounds; 20 thresholds (uniform)", title]
+    for first, alpha in ((9, 0.05), (17, 0.1)):
         assert lines[first - 1 : first + 1] == [
             r"\midrule",
             rf"\multicolumn{{8}}{{l}}{{$\alpha = {100 * alpha:.0f}\%$}} \\",
@@ -205,8 +205,11 @@ def test_a_table_for_a_paper(tmp_path):
         assert [*cells[:, 1]] == ["1.0", "2.5"] * 3
         exaul = result.trials.query(f"learner == 'exaul' and alpha == {alpha}").groupby("lambda")
         means, spreads = exaul.mean(numeric_only=True), exaul["regret"].std(ddof=0)
-        fdr = zip(100 * means["fdr"], 100 * exaul["fdr"].std(ddof=0), strict=True)
-        assert [*cells[2:4, 2]] == [rf"{x:.2f} $\pm${y:.2f}" for x, y in fdr]
+        for column, name, scale, digits in ((2, "fdr", 100, 2), (3, "answered", 100 / 600, 1)):
+            values = zip(scale * means[name], scale * exaul[name].std(ddof=0), strict=True)
+            star = [r"\rlap{*}" * (name == "fdr" and x > alpha) for x in means["fdr"]]
+            shown = [rf"{x:.{digits}f} $\pm${y:.{digits}f}" for x, y in values]
+            assert [*cells[2:4, column]] == [x + y for x, y in zip(shown, star, strict=True)]
         assert [*cells[2:4, 6]] == [rf"{x:.1f} $\pm${y:.1f}" for x, y in zip(means["regret"], spreads, strict=True)]
         assert [*cells[2:4, 7]] == [f"{np.ceil(bound):.0f}" for bound in means["regret_bound"]]
         assert {*cells[:2, 7]} == {"--"}
@@ -216,6 +219,8 @@ def test_a_table_for_a_paper(tmp_path):
     mine = result.trials.assign(learner="my_hedge:mine")
     assert "\nmine & " in replace(result, trials=mine).to_latex()
     assert [r"$\pm$" in text, r"[\%]" in text, "$-$" in text, "±" in text] == [True, True, True, False]
+    assert r"\rlap{*}" in text
+    assert r"\pm" not in as_latex(result.trials.query("trial == 0"), 0.05)
     for grid, start in (
         ({}, "and the start of aci-rank come from"),
         ({"grid": "uniform"}, "; aci-rank starts from"),

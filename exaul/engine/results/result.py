@@ -162,7 +162,8 @@ class Result:
     def to_latex(self) -> str:
         """Return FDR, answers, R_T, regret and limits per learner and cell as LaTeX, for the package booktabs.
 
-        ± is the standard deviation over trials. Each trace and alpha has a block of rows.
+        ± is the standard deviation over trials, and an asterisk marks a mean FDR above alpha. Each trace and alpha
+        has a block of rows.
         """
         named = short_learner_names(self.trials).assign(**captioned(self.manifest["configuration"]))
         return summary.as_latex(named, self.sweep.delta)

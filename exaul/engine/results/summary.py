@@ -166,8 +166,8 @@ def as_latex(trials: Table, delta: float) -> str:
             is_full = name in LEARNERS and resolve("learners", name).feedback == "full"
             row = {
                 "learner": cell["learner"] + " (full feedback)" * is_full,
-                r"FDR [\%]": _spread(100 * rows["fdr"], ".2f"),
-                r"answered [\%]": f"{100 * _coverage(rows).mean():.1f}",
+                r"FDR [\%]": _spread(100 * rows["fdr"], ".2f") + "*" * bool(rows["fdr"].mean() > alpha),
+                r"answered [\%]": _spread(100 * _coverage(rows), ".1f"),
                 "$R_T$": f"{rows['fdr_risk'].mean():z.0f}",
                 "its limit": _limit(rows["risk_bound"]),
                 "regret": _spread(rows["regret"], "z.1f"),
@@ -188,15 +188,18 @@ def as_latex(trials: Table, delta: float) -> str:
         "R_T: wrong answers minus alpha times the answers; its limit is certain on any sequence with as many "
         "answers, the largest of the trials (--: none is)",
         f"bound of the regret: with probability {1 - delta:g} per trial (--: none is proved, > T: none below T)",
-        f"+-: {OVER_TRIALS.removeprefix('mean ±')}",
+        f"+-: {OVER_TRIALS.removeprefix('mean ±')} (left out if it rounds to 0)",
+        "*: the mean FDR is above alpha",
     ]
     comment = "\n".join(f"% {line}" for line in (f"{played}; {grid}{lam}", *meanings))
     return f"{comment}\n\\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}\n{lines}\n\\end{{tabular}}\n"
 
 
 def _latex(text: str) -> str:
-    """Return a text in LaTeX: signs become formulas; none is a dash."""
+    """Return a text in LaTeX: signs become formulas; none is a dash, and a spread of 0 is left out."""
+    text = re.sub(r" ±0[.0]*(?=\*?$)", "", text)
     text = re.sub(r", (eta|gamma) x ([\d.]+)(?![\w-])", r", $\\\1\\times\2$", text.translate(LATEX))
+    text = re.sub(r"(?<=\d)\*$", r"\\rlap{*}", text)
     return "--" if text == "-" else re.sub(rf"^-(?=\d)|^{ABOVE_T}$", r"$\g<0>$", text)
 
 

@@ -4,6 +4,7 @@ Entries have the form ``module:name`` and are imported on use.
 """
 
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -107,8 +108,21 @@ def is_user_code(name: str) -> bool:
 
 
 def check_names(field: str, names: Collection[str]) -> None:
-    """Raise BadInput unless every name is one of ``ENTRIES``, or has the form ``module:name`` of user code."""
-    check_known(field, (name for name in names if not is_user_code(name)), ENTRIES[field][0])
+    """Raise BadInput unless every name is one of ``ENTRIES``, or has the form ``module:name`` of user code.
+
+    Of a file in the working folder it names the objects, as far as its text shows them.
+    """
+    table, kinds = ENTRIES[field]
+    unknown = [name for name in names if name not in table and not is_user_code(name)]
+    for module in (name.removesuffix(".py") for name in unknown):
+        if module.isidentifier() and os.path.isfile(file := f"{module}.py"):
+            text = Path(file).read_text(encoding="utf-8", errors="replace")
+            types = "|".join(kind.__name__ for kind in kinds)
+            objects = re.findall(rf"^(\w+)\b.*= *(?:\w+\.)*(?:{types})\(", text, re.MULTILINE)
+            meant = f"did you mean {' or '.join(f'{module}:{name}' for name in objects)}?"
+            hint = meant if objects else f"name an object in it, as in {module}:mine"
+            raise BadInput(f"{field}: {file} found; {hint}")
+    check_known(field, unknown, table)
 
 
 def resolve(field: str, name: Any) -> Any:

@@ -35,7 +35,7 @@ SWEEPS = [  # fields
     ({"reserve": True, "feedback_rate": 0.5}, "reserve: given, but answers that never get feedback"),
     ({"missing": "right", "bias": 3.0}, "missing: 'right' found; if the aim corrects"),
     ({"reserve": True, "delay": 3, "learners": "exaul"}, NO_COUNT),
-    ({"feedback_rate": 0.5, "learners": REFIT}, f"learners: {REFIT} found; a learner of your own class"),
+    ({"feedback_rate": 0.5, "learners": REFIT}, f"learners: {REFIT} .*: leave out feedback_rate, or"),
     ({"feedback_rate": 0.5, "backend": "native"}, "backend: native found; .* it must be rows or dense"),
     ({"eta": "x"}, "^eta: 'x' found; it must be a number$"),
     ({"gamma": 0.0, "learners": "ew"}, "^gamma: given, but none of the learners has it: ew$"),
@@ -52,7 +52,7 @@ SWEEPS = [  # fields
     ({"learners": [games.mine._replace(rate_field="step")]}, "^learners: this Learner has no name; assign"),
     ({"learners": [5]}, "^learners: 5 found; it must be a string"),
     ({"learners": [games.share], "environment": "adversary-omniscient"}, f"^learners: {SHARE} .*no distribution"),
-    ({"learners": [games.share], "delay": 9}, f"^learners: {SHARE} .*needs perfect feedback"),
+    ({"learners": [games.share], "delay": 9}, f"^learners: {SHARE} .*perfect feedback: leave out delay, or write"),
     ({"learners": [games.no_rates]}, "has weights and no rates"),
     ({"learners": [games.bad_bound]}, r"^learners: regret_bounds.best of .*of \(eta, gamma, "),
 ]
@@ -313,6 +313,8 @@ BAD = {  # LOGS is a folder of one log, which is LOG
     "--trials 15e-1": "argument --trials: invalid integer value: '15e-1'",
     "--learners exaul nobody": "learners: 'nobody' is unknown; one of exaul",
     "--learners exaul,ew": "learners: 'exaul,ew' is unknown; .*, aci-rank-from-log; separate values by spaces\n",
+    "--learners ew epsg": r"learners: epsg.py found; did you mean epsg:mine or epsg:other\?\n",
+    "--learners own.py": "learners: own.py found; name an object in it, as in own:mine\n",
     "--environment mars": "environment: 'mars' is unknown; one of stochastic",
     "--grid fine": "grid: 'fine' is unknown; one of uniform",
     "--precision float16": "precision: 'float16' is unknown",
@@ -348,6 +350,7 @@ def test_a_command_refuses_in_one_line_and_writes_nothing(flags, capsys, in_fold
     Path("used").mkdir()
     for name, text in {
         "own.py": "number = 3\n",
+        "epsg.py": "mine = exaul.Learner('bandit', 1/0)\nnumber = 3\nother: Learner = Learner(\n)\n",
         "odd.csv": 'score,error,model\n0.5,1,"a,b=c"\n',
         "rows.csv": "score,error\n" + "0.5,1\n0.7,0\n" * 20,
         "bad.csv": "score,error\n0.5,1\n1.5,0\n",

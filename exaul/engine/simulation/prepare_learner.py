@@ -62,7 +62,10 @@ def with_feedback(name: str, learner: Learner[Any], backend: Any, feedback: Feed
     from exaul.kernels import delayed  # which imports JAX
 
     if isinstance(learner.rule, Own):
-        raise BadInput(f"learners: {name} found; a learner of your own class needs perfect feedback in a sweep")
+        pairs = zip(feedback._asdict().items(), PERFECT_FEEDBACK, strict=True)
+        given = ("feedback_rate" if field == "rate" else field for (field, x), perfect in pairs if x != perfect)
+        remedy = f"leave out {' and '.join(given)}, or write a rule Sided, Drawn or Ranked"
+        raise BadInput(f"learners: {name} found; in a sweep an Own rule needs perfect feedback: {remedy}")
     if feedback.reserve:
         check_reserve(name, learner)
     return delayed.make_delayed(backend, feedback, Rates(*(np.nan_to_num(x) for x in rates)))

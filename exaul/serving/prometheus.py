@@ -59,6 +59,15 @@ class ServiceMetrics:
             self._label_of(key)
         self.set_figures({}, math.nan)
 
+    def undecided_counts(self) -> dict[str, int]:
+        """Return how many replies of the gateway had no decision, by reason."""
+        counts = dict[str, int]()
+        for sample in next(iter(self.undecided.collect())).samples:
+            if sample.name.endswith("_total"):
+                reason = sample.labels["reason"]
+                counts[reason] = counts.get(reason, 0) + int(sample.value)
+        return counts
+
     def count_decision(self, key: str, score: float, answer: bool) -> None:
         """Count a new decision; score in [0, 1]."""
         label = self._label_of(key)

@@ -59,7 +59,8 @@ class Service(Abstainers):
         has_old_texts = Path(f"{self.path}.texts").exists()  # which are still deleted in time
         self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old_texts else None
         self._ready_at = -math.inf  # when the file was last found usable
-        self.change_count = 0  # decisions, feedback and withdrawals since the start
+        self.change_count = 0  # decisions, feedback, withdrawals and replies without a decision since the start
+        self._rules = dict[str, str]()  # for replies without a decision, by reason
         self._recent_keys = dict[str, None]()  # keys, the last used at the end
         for entry in self.latest_entries(3 * LATEST, *ANSWER_KINDS):
             self._note_use(entry.key)
@@ -105,6 +106,12 @@ class Service(Abstainers):
         if len(self._recent_texts) > LATEST:
             self._recent_texts.popitem(last=False)
 
+    def count_undecided(self, key: str, reason: str, rule: str) -> None:
+        """Count a reply without a decision, to which a rule was applied: ``answer``, ``abstain`` or ``error``."""
+        self._rules[reason] = rule  # first: another thread may read both
+        self.metrics.undecided.labels(key, reason).inc()
+        self.change_count += 1
+
     def audits(self, limit: int, offset: int = 0) -> tuple[int, list[dict[str, Any]]]:
         """Return how many audited answers have no verdict, and some, oldest first, with text and outcome."""
         total, entries = self.open_audits(limit, offset)
@@ -129,6 +136,8 @@ class Service(Abstainers):
     def overview(self, texts: bool = True) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
+        ``undecided`` has the replies without a decision since the start, by reason, with the rule last applied.
+
         Besides its figures, a key has ``fdr_interval``, the ``wilson_interval`` of ``fdr_observed`` since it last
         began. NaN stands for figures that are not defined. Without ``texts``, questions and answers are None. A
         decision has ``text_lost`` if a gateway had its text in memory before this start. ``OSError`` as in
@@ -148,6 +157,10 @@ class Service(Abstainers):
             "fdr_limit": self.fdr_limit(),
             "total": self.count_keys(),
             "audits_open": self.open_audits(0)[0],
+            "undecided": [
+                {"reason": reason, "replies": count, "rule": self._rules[reason]}
+                for reason, count in self.metrics.undecided_counts().items()
+            ],
             "keys": keys,
             "latest": latest,
         }

@@ -91,7 +91,7 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
 
     async def forward(request: Request, path: str) -> Response:
         """Pass a request on, and its reply, undecided."""
-        state.metrics.undecided.labels("", "passed").inc()
+        state.service.count_undecided("", "passed", "answer")
         content = await request.body()
         forwarding = upstream.forward(request.method, path, request.url.query, request.headers, content)
         reply, _ = await _unless_left(forwarding, request.receive)
@@ -363,8 +363,8 @@ class Gateway:
             logger.error("a decision could not be withdrawn: %s", error)
 
     def _undecided(self, chat: ChatRequest, completion: Any, reason: str, rule: str) -> Gated:
-        self._state.metrics.undecided.labels(chat.key, reason).inc()
         is_shown = self._shadow or rule == "answer"
+        self._state.service.count_undecided(chat.key, reason, "answer" if is_shown else rule)
         report = {"decided": False, "answer": is_shown, "reason": reason}
         if rule == "error" and not is_shown:
             status, flag = (502, "--without-score") if reason in UNSCORED else (400, "--undecided")

@@ -219,6 +219,11 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
         assert client.questions() == 0
         metric = 'exaul_undecided_replies_total{key="",reason="no_score"}'
         assert client.metric(metric) == len(UNSCORED)
+        _, headers, raw = client.ask(b"", "/v1/overview", "GET")
+        counted = {"reason": "no_score", "replies": len(UNSCORED), "rule": "answer" if shown else rule}
+        assert json.loads(raw)["undecided"] == [counted]
+        client.ask(QUESTION | {"logprobs": True, "user": "none"})
+        assert client.ask(b"", "/v1/overview", "GET", if_none_match=headers["etag"])[0] == 200  # it has changed
 
 
 async def failing(request, reply, ask):

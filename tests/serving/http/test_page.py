@@ -111,6 +111,15 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.wait("document.getElementById('state').textContent == 'Live'")
     assert "/v1/decide" in browser.evaluate("document.getElementById('empty').innerText")  # says what to do first
     assert not browser.evaluate("document.getElementById('filled').checkVisibility()")
+    for reason in (
+        "no_score",
+        "passed",
+        "no_score",
+    ):  # as of a gateway whose scores all fail
+        service.count_undecided("", reason, "abstain" if reason == "no_score" else "answer")
+    said = "Replies without a decision since the start: no_score 2 (withheld), passed 1 (shown)."
+    browser.wait(f"document.getElementById('undecided').textContent == {said!r}")
+    assert not browser.evaluate("document.getElementById('empty').checkVisibility()")
     right = shown_answer(service, question="When is it due?", text="In May.")
     wrong, foreign = shown_answer(service), shown_answer(service)
     browser.wait(f"!!({row(foreign)})")  # a live update

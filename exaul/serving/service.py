@@ -11,7 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from exaul.engine.checks import check_holds, check_known
+from exaul.engine.logs.log import Records
 from exaul.kernels.metrics import wilson_interval
 from exaul.serving.abstainer import AbstainerDecision
 from exaul.serving.abstainers import Abstainers
@@ -132,6 +136,11 @@ class Service(Abstainers):
             "error": next((x.error for x in outcomes if x.error is not None and decision.answer), None),
             "withdrawn": any(x.kind == WITHDRAW for x in outcomes),
         }
+
+    @property
+    def log_scores(self) -> NDArray[np.float64]:
+        """The scores [N], in [0, 1], of the log of new keys; none if its argument is missing or names a key."""
+        return self._source.scores if isinstance(self._source, Records) else np.empty(0)
 
     def overview(self, texts: bool = True) -> dict[str, Any]:
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.

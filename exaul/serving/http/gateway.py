@@ -13,7 +13,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 from fastapi import Body, FastAPI, Request
+from numpy.typing import NDArray
 from starlette.datastructures import State
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -112,8 +114,8 @@ def _fault_of(scorer: Scorer, completion: Any) -> str:
     return logprobs_fault(completion) if scorer.fields else "none"  # of a scorer that asks for log-probabilities
 
 
-async def ask_model(flags: GatewayFlags) -> None:
-    """Ask the model a first question. Log a sentence if there is no answer, or if it has no score."""
+async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> None:
+    """Ask the model a first question. Log a sentence: its score beside ``log_scores`` [N], or why there is none."""
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
     answered, fate = "", f"such answers are {outcomes[flags.without_score]} (--without-score)"
@@ -125,7 +127,12 @@ async def ask_model(flags: GatewayFlags) -> None:
             completion = await upstream.complete(request, headers)
             answered = join_lines(model)
             ask = partial(upstream.reply, headers)
-            if not math.isnan(await scorer.score(request, scored_reply(completion), ask)):
+            score = await scorer.score(request, scored_reply(completion), ask)
+            if not math.isnan(score):
+                said = f"first question to {answered}: answered, with a score of {as_score(score):.4g}"
+                if len(log_scores):
+                    said += f" ({(log_scores < score).mean():.0%} of the log's scores are lower)"
+                logger.warning(said)
                 return
         fault = _fault_of(scorer, completion)
         trouble = f"an answer of {answered} has none: the reply has {fault}; {fate}; another --score may have one"

@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import product
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -227,7 +228,7 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
 
 
 async def failing(request, reply, ask):
-    match request["user"]:
+    match request.get("user"):
         case "slow":
             await asyncio.sleep(10)
         case "raises":
@@ -258,7 +259,7 @@ def test_a_scoring_call_that_fails_is_told_counted_and_timed(stub, gate, caplog,
     assert calls == [f"model judge: the upstream replied with status 500 ({stub.url})"] * (status == 500)
     assert f"no score: a call for it failed: the upstream replied with status {status} (chatcmpl-" in line
     caplog.clear()
-    asyncio.run(ask_model(GatewayFlags(score="verbal", upstream=stub.url)))
+    asyncio.run(ask_model(GatewayFlags(score="verbal", upstream=stub.url), np.empty(0)))
     said = "--score verbal: stub-1 answered a first question, but its answer could not be scored (the upstream"
     assert f"{said} replied with status {status}); such answers are withheld" in caplog.text
     assert KEY not in caplog.text
@@ -282,7 +283,8 @@ def test_a_scorer_asks_the_endpoint(stub, gate):
 
 
 FIRST_QUESTIONS = [  # flags, the reply, and a part of the line
-    ({}, completion("Paris"), None),
+    ({}, completion("Paris"), "to stub-1: answered, with a score of 0.9048 (25% of the log's scores are"),
+    ({"score": f"{__name__}:failing"}, completion("Paris"), "could not be scored (score: 1.5 found; it must be"),
     ({"models": ("other",)}, completion("Paris", [9]), "other has none: the reply has log-probabilities of which"),
     ({"score": "verbal"}, completion("Paris"), "--score verbal: an answer of stub-1 has none: the reply has none;"),
     ({"upstream": "http://127.0.0.1:9/v1"}, None, "http://127.0.0.1:9/v1 failed (the upstream did not reply"),
@@ -294,13 +296,13 @@ FIRST_QUESTIONS = [  # flags, the reply, and a part of the line
 
 @pytest.mark.parametrize(("flags", "reply", "line"), FIRST_QUESTIONS)
 def test_a_model_is_asked_at_the_start(stub, monkeypatch, caplog, flags, reply, line):
-    """One line says if the model does not answer, or its answer has no score."""
+    """One line says the score of its answer, or why there is none."""
     monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3 if reply is None else 20)
     stub.rule = lambda asked, before: reply or StreamingResponse(drip())
     upstream = flags.get("upstream", "URL").replace("URL", stub.url)
-    asyncio.run(ask_model(GatewayFlags(**flags | {"upstream": upstream})))
-    assert len(caplog.messages) == (line is not None)
-    assert (line or "").replace("URL", stub.url) in caplog.text
+    asyncio.run(ask_model(GatewayFlags(**flags | {"upstream": upstream}), np.array([0.5, 1, 1, 1])))
+    (said,) = caplog.messages
+    assert line.replace("URL", stub.url) in said
 
 
 def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
@@ -335,6 +337,7 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     argv[2] = str(tmp_path / "new.sqlite")
     assert main([*argv, *of_log]) == 0
     assert warned in caplog.text
+    assert caplog.messages[-2].endswith(": answered, with a score of 0.9048 (100% of the log's scores are lower)")
 
 
 async def drip():

@@ -35,12 +35,11 @@ from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WI
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
 from exaul.serving.replay import KeyAbstainer
-from exaul.serving.start import COLD, AbstainerStart, read_start_log
+from exaul.serving.start import COLD, KEY_PREFIX, AbstainerStart, flags_of_log, read_source
 from exaul.serving.wal import UnreadableJournal
 
 MOST_LOADED = 1000  # keys in memory (chosen): some 50 MB without their open answers
 SNAPSHOT_EVERY = 2000  # entries of a key between snapshots (chosen), the longest replay: some 40 ms
-KEY_PREFIX = "key:"  # prefix of the name of a key whose answers are the log of another
 NEW_KEY = "\0"  # any key that has no settings of its own and was not used; no key has this name
 BEGUN = "; --warm-start and --keys are for new keys, and change nothing for this one; to begin it from them: "
 SHADOW_START = 2**32 - 1  # number of the audits of shadow mode in their stream; no start has it
@@ -110,8 +109,10 @@ class Abstainers:
         check_known("abstainers", configuration, [*LOG_FIELDS, *(f.name for f in fields(SharedConfiguration))])
         SharedConfiguration(**configuration)
         self._layout = layout = Layout(score=score, error=error, correct=correct, drop_missing=drop_missing)
-        self._source = _read_source(warm_start, layout)  # of keys that have none of their own
+        self._source = read_source(warm_start, layout)  # of keys that have none of their own
         self._sources = dict[str, Records | str | None]()
+        log_flags, flags_by_key = flags_of_log(warm_start, layout), dict[str, list[str]]()
+        self._log_flags = lambda key: flags_by_key.get(key, log_flags)
         self._alphas = dict[str, float]()
         check_holds("keys", keys, keys is None or isinstance(keys, Mapping), "fields by key")
         for key, settings in (keys or {}).items():
@@ -120,12 +121,13 @@ class Abstainers:
                 if "alpha" in settings:
                     self._alphas[key] = SharedConfiguration(**configuration | {"alpha": settings["alpha"]}).alpha
                 if "warm_start" in settings:
-                    self._sources[key] = _read_source(settings["warm_start"], layout)
+                    self._sources[key] = read_source(settings["warm_start"], layout)
+                    flags_by_key[key] = flags_of_log(settings["warm_start"], layout)
             except BadInput as trouble:
                 raise BadInput(f"keys: {quote(key)}: {trouble}") from trouble
         self._lock = threading.RLock()
         self._loaded = OrderedDict[str, KeyAbstainer]()  # the last used at the end
-        self._journal = Journal(self.path, configuration, accept_loss)
+        self._journal = Journal(self.path, configuration, accept_loss, self._log_flags)
         self._config = self._journal.config
         assert self._config.seed is not None
         self._coins = Uniforms(self._config.seed, FEEDBACK_STREAM, SHADOW_START)
@@ -225,7 +227,7 @@ class Abstainers:
         if alpha is None and (starts := self._journal.starts(key)):
             alpha, _ = self._journal.read_start(starts[-1])
         config, source = self._configuration_of(key, alpha), self._sources.get(key, self._source)
-        source = source if warm_start is None else _read_source(warm_start, self._layout)
+        source = source if warm_start is None else read_source(warm_start, self._layout)
         start = self._start_after(config, source)
         if isinstance(source, str) and warm_start is not None:
             count, needed = start.log["records"] if start.log else 0, least_rows(config.alpha)
@@ -262,7 +264,7 @@ class Abstainers:
             since = f"answered since then: {share:.1%} of {count:,}" if count else "no questions since then"
             lines.append(f"{name}: {text}; {since}")
             if alpha != (listed_alpha := self._alphas.get(key, alpha)) or is_other:
-                flags = "--key", key, "--alpha", str(listed_alpha), "--warm-start", "LOG"
+                flags = "--key", key, "--alpha", str(listed_alpha), *self._log_flags(key)
                 lines[-1] += BEGUN + as_typed("journal", "start", str(self.path), *flags)
         return lines
 
@@ -491,10 +493,3 @@ class Abstainers:
                 if not abstainer.repeat(entry):
                     raise journal.unreadable(entry, f"{entry.kind} found, which a replay does not repeat")
         return abstainer
-
-
-def _read_source(warm_start: "LogLike | None", layout: Layout) -> Records | str | None:
-    """Return a log, ``key:NAME``, or None."""
-    if isinstance(warm_start, str) and warm_start.startswith(KEY_PREFIX):
-        return warm_start
-    return None if warm_start is None else read_start_log(warm_start, layout)

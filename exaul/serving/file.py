@@ -5,7 +5,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -63,14 +63,26 @@ class JournalFile:
     and UnreadableJournal if its content cannot be used.
     """
 
-    def __init__(self, path: Path, configuration: dict[str, Any] | None = None, accept_loss: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        configuration: dict[str, Any] | None = None,
+        accept_loss: bool = False,
+        log_flags: Callable[[str], Sequence[str]] = lambda _: (),
+    ) -> None:
         """Open a file: to read it, or, with a configuration, to change it, as its only writer.
+
+        Args:
+            path: of the file.
+            configuration: as the arguments of ``Abstainers``; None: read alone.
+            accept_loss: as in ``Abstainers``.
+            log_flags: the flags of ``exaul journal start`` that name the log of a key, for errors.
 
         Raises:
             BadInput: as ``Abstainers``.
         """
         _check_path(path, must_exist=configuration is None)
-        self.path = path
+        self.path, self._log_flags = path, log_flags
         # device, inode and size of the file and FILE-wal, which stay until the file is closed, and do not shrink
         self._identities = dict[Path, tuple[int, int, int]]()
         with ExitStack() as opened, explain_file_errors(path):
@@ -213,7 +225,8 @@ class JournalFile:
                 began = "none" if saved is None else quote(saved)
                 way = "another takes a new file"
                 if name == "alpha" and self.all_keys(1):
-                    flags = "--key", self.all_keys(1)[0], "--alpha", str(value), "--warm-start", "LOG"
+                    (key,) = self.all_keys(1)
+                    flags = "--key", key, "--alpha", str(value), *self._log_flags(key)
                     way += f" or, for one key, {as_typed('journal', 'start', str(path), *flags)}"
                     starts = self._entries(f"WHERE {IS_BY_KIND} AND kind = ? ORDER BY seq", START)
                     alphas = {entry.key: json.loads(entry.data or "")["alpha"] for entry in starts}

@@ -4,6 +4,7 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.engine.checks import BadInput, join_lines
-from exaul.engine.logs.log import Layout, Records, describe_start, file_hash, load_table, read_log
+from exaul.engine.logs.log import Layout, LogLike, Records, describe_start, file_hash, load_table, read_log
 from exaul.kernels.game import ARMS, LOG_ARMS, Start, compute_cuts, log_grid, logit_grid
 from exaul.kernels.learners.learner import Ranked, expected_share, start_of
 from exaul.serving.configuration import SharedConfiguration, learner_of
@@ -20,6 +21,7 @@ from exaul.serving.lock import is_locked_here
 from exaul.serving.wal import is_in_wal_mode
 
 COLD = "without a log, most answers are withheld at first; --warm-start LOG, or --shadow with feedback, avoids that"
+KEY_PREFIX = "key:"  # prefix of the name of a key whose answers are the log of another
 _grid = cache(partial(logit_grid, ARMS, np.empty(0)))  # thousands of Abstainers share it
 
 
@@ -95,6 +97,19 @@ class AbstainerStart(NamedTuple):
         state = type(rule.start)(*np.array(self.numbers)[:, None])
         shares = expected_share(rule, Start(0, state, np.array(self.table)))
         return math.nan if shares is None else float(shares[0])
+
+
+def read_source(warm_start: LogLike | None, layout: Layout) -> Records | str | None:
+    """Return a log, ``key:NAME``, or None. ``BadInput``: the log cannot be read."""
+    if isinstance(warm_start, str) and warm_start.startswith(KEY_PREFIX):
+        return warm_start
+    return None if warm_start is None else read_start_log(warm_start, layout)
+
+
+def flags_of_log(warm_start: LogLike | None, layout: Layout) -> list[str]:
+    """Return the flags of ``exaul journal start`` that name a log; LOG stands for one without a path."""
+    log = str(warm_start) if isinstance(warm_start, (str, PathLike)) else "LOG"
+    return ["--warm-start", log, *layout.as_flags()]
 
 
 def read_start_log(log: Any, layout: Layout) -> Records:

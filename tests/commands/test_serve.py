@@ -2,6 +2,8 @@
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import socket
 from datetime import UTC, datetime, timedelta
@@ -163,11 +165,11 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
         [serve.SHADOW_MODE],
         [True] * 3,
     )
-    (folder / "keys.toml").write_text("[billing]\nalpha = 0.3\n")
+    (folder / "keys.toml").write_text('[billing]\nalpha = 0.3\nwarm_start = "other.csv"\n')
     of_billing, of_default = begun("--keys", "keys.toml")[0]
     assert of_default.endswith(" wrong); answered since then: 50.0% of 2")
     assert "; answered since then: 0.0% of 1; --warm-start and --keys are for new keys, and change" in of_billing
-    assert of_billing.endswith(" journal start s --key billing --alpha 0.3 --warm-start LOG")
+    assert of_billing.endswith(" journal start s --key billing --alpha 0.3 --warm-start other.csv")
     with Abstainers("s") as abstainers:
         assert abstainers.figures("billing")["aim"] == 0.2
     assert begun.serving == "serving with alpha = 0.1 for new keys, audit = 0.5"
@@ -185,6 +187,14 @@ def test_a_file_says_its_size_and_a_key_gets_another_alpha(folder, begun, capsys
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2"], capsys)
     assert "alpha: 0.2 found; s was begun with 0.1, which stays; another takes a new file or, for " in refusal
     assert refusal.endswith(" journal start s --key '' --alpha 0.2 --warm-start LOG\n")
+    (folder / "msp.csv").write_text(LOG.replace("score", "score_msp"))
+    of_log = ["--warm-start", "msp.csv", "--log-score", "score_msp"]
+    refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--alpha", "0.2", *of_log], capsys)
+    command = "journal start s --key '' --alpha 0.2 --warm-start msp.csv --score score_msp"
+    assert refusal.endswith(f" {command}\n")
+    shutil.copy("s", "copy")
+    assert main(shlex.split(command.replace(" s ", " copy "))) == 0  # as it is printed
+    assert "(msp: 100 rows, 50.0% wrong)" in capsys.readouterr().out
     refusal = refusal_of(["serve", "--state", "s", "--port", "0", "--audit", "0.2"], capsys)
     assert refusal.endswith("audit: 0.2 found; s was begun with none, which stays; another takes a new file\n")
     assert main(["journal", "start", "s", "--key", "", "--alpha", "0.2", "--warm-start", "key:"]) == 0
@@ -206,5 +216,6 @@ def test_a_start_without_a_log_is_warned_of(folder, begun):
     for log, warned in (("log.csv", True), ("log.csv", False), ("log.csv:score=0.9", True)):
         said, _ = begun("--warm-start", log)
         assert any("--warm-start and --keys are for new keys" in line for line in said) == warned
+        assert any(line.endswith(f" --alpha 0.1 --warm-start {log}") for line in said) == warned
         with Abstainers("s") as abstainers:
             abstainers.begin("", warm_start="log.csv")

@@ -127,6 +127,14 @@ def test_rate_an_answer(tmp_path, serve, browser):
     assert "● shown" in browser.evaluate(f"{row(right)}.innerText")
     label = f"{row(right)}.querySelector('button').getAttribute('aria-label')"
     assert browser.evaluate(label) == f"Right: answer {right}"
+    browser.wait("document.getElementById('view').textContent == 'To rate (3)'")  # most of the others are withheld
+    browser.evaluate("document.getElementById('view').click()")
+    listed = "[...document.querySelectorAll('#decisions .id')].map(each => each.textContent).join()"
+    browser.wait(f"{listed} == {','.join([foreign, wrong, right])!r}")
+    assert browser.evaluate("document.getElementById('latest-title').textContent").startswith("To rate: 3 of the ")
+    browser.evaluate("document.getElementById('view').click()")
+    browser.wait("document.getElementById('latest-title').textContent == 'Latest decisions'")
+    browser.wait(f"!!({row(right)})")
 
     browser.evaluate(click("Right", right))
     browser.wait(f"{row(right)}.innerText.includes('▲ right · counted')")
@@ -143,7 +151,8 @@ def test_rate_an_answer(tmp_path, serve, browser):
 
     # nothing new: the service does not send the overview again
     received = len(browser.events_of("Network.responseReceived"))
-    browser.wait("performance.getEntriesByType('resource').length > 6")
+    loaded = "performance.getEntriesByType('resource').length"
+    browser.wait(f"{loaded} > {browser.evaluate(loaded) + 2}")
     statuses = [event["response"]["status"] for event in browser.events_of("Network.responseReceived")[received:]]
     assert 304 in statuses
 

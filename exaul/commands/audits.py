@@ -64,8 +64,10 @@ def main(arguments: Mapping[str, Any]) -> int:
             while rows and not verdicts.keys() <= ids:
                 _, rows = read_page(len(ids))
                 ids |= {row["id"] for row in rows}
-            for id in verdicts:
-                check_holds("right, wrong", id, id in ids, "the id of an open audit; no verdict was given")
+            if (other := next((id for id in verdicts if id not in ids), None)) is not None:
+                is_judged = any(row["error"] is not None for row in read_page(0, id=other)[1])
+                rule = "the id of an open audit" + ", and this one was judged before" * is_judged
+                raise BadInput(f"right, wrong: {quote(other)} found; it must be {rule}; no verdict was given")
             counts = Counter(_give(give_verdict, id, error) for id, error in verdicts.items())
             judged = _show_counts("", counts, total)
             return INCOMPLETE_STATUS if judged < len(verdicts) else 0

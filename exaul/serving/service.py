@@ -116,9 +116,14 @@ class Service(Abstainers):
         self.metrics.undecided.labels(key, reason).inc()
         self.change_count += 1
 
-    def audits(self, limit: int, offset: int = 0) -> tuple[int, list[dict[str, Any]]]:
-        """Return how many audited answers have no verdict, and some, oldest first, with text and outcome."""
+    def audits(self, limit: int, offset: int = 0, id: str | None = None) -> tuple[int, list[dict[str, Any]]]:
+        """Return how many audited answers have no verdict, and some, oldest first, with text and outcome.
+
+        With an ``id``, return the answer that it names instead, with or without a verdict, if it is audited.
+        """
         total, entries = self.open_audits(limit, offset)
+        if id is not None:
+            entries = [entry for entry in self.entries_of(id)[:1] if entry.audit]
         texts = (None if self._texts is None else self._texts.of(entry.id) for entry in entries)
         return total, list(map(self._row_of, entries, texts))
 

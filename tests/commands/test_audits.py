@@ -62,7 +62,8 @@ def test_verdicts_are_given_by_hand_and_none_if_an_id_is_not_open(journal, capsy
     said = "--right, --wrong: 'none' found; it must be the id of an open audit; no verdict was given"
     assert said in refusal_of([*argv, "none"], capsys)
     assert output_of(argv, capsys) == "judged 3 of 4 open audits (right: 1, wrong: 2)\n"
-    assert "found; it must be the id of an open audit" in refusal_of(argv, capsys)
+    judged = f"{ids[1]!r} found; it must be the id of an open audit, and this one was judged before; no verdict"
+    assert judged in refusal_of([*argv[:2], "--right", ids[1]], capsys)
     with closing(Service(journal)) as service:
         assert [row["id"] for row in service.audits(10)[1]] == ids[:1]
         assert (service.figures()["wrong"], service.figures("other")["wrong"]) == (1, 1)
@@ -110,6 +111,9 @@ def test_a_model_judges_the_audits_of_a_running_service(stub, tmp_path, monkeypa
         argv += ["--wrong", client.service.audits(1)[1][0]["id"], "--token-variable", "TOKEN"]
         assert output_of(argv, capsys) == "judged 1 of 1 open audit (wrong: 1)\n"
         assert client.service.figures()["wrong"] == 1
+        assert "open audit, and this one was judged before; no" in refusal_of(argv, capsys)
+        argv[3] = "none"
+        assert "'none' found; it must be the id of an open audit; no verdict was given" in refusal_of(argv, capsys)
         argv[2:] = []
         assert "the token lacks the scope audit" in refusal_of([*argv, "--token-variable", "WRONG_TOKEN"], capsys)
         refusal = refusal_of(["audits", str(client.service.path)], capsys)

@@ -216,9 +216,9 @@ def _add_reading_routes(application: FastAPI, service: Service) -> None:
             raise HTTPException(404, str(error)) from error
 
     @application.get("/v1/audits", dependencies=[require("audit")])
-    async def audits(limit: Limit = PAGE, offset: Offset = 0) -> dict[str, Any]:
-        """Return the oldest audited answers without a verdict, with their texts, and the number of all."""
-        total, rows = await state.call(service.audits, limit, offset)
+    async def audits(limit: Limit = PAGE, offset: Offset = 0, id: str | None = None) -> dict[str, Any]:
+        """Return the oldest audited answers without a verdict, or that of an id, and the number of the former."""
+        total, rows = await state.call(service.audits, limit, offset, id)
         return {"total": total, "audits": for_json(rows)}
 
     @application.post("/v1/audits", dependencies=[require("audit")], responses=error_responses(413, 415))

@@ -26,11 +26,11 @@ CONCURRENT = 8  # calls to the model
 @contextmanager
 def open_queue(
     where: str, token_variable: str | None
-) -> Iterator[tuple[Callable[[int], Any], Callable[[str, float], str]]]:
+) -> Iterator[tuple[Callable[..., Any], Callable[[str, float], str]]]:
     """Yield two functions for the open audits of a running service, or of the file of one that is stopped.
 
-    ``page(offset)`` is ``Service.audits``, PAGE at a time; ``judge(id, error)`` gives a verdict, 1 if wrong, and
-    returns the outcome.
+    ``page(offset, **id)`` is ``Service.audits``, PAGE at a time; ``judge(id, error)`` gives a verdict, 1 if wrong,
+    and returns the outcome.
 
     Args:
         where: address of the service, or its file.
@@ -64,7 +64,7 @@ def open_queue(
             raise BadInput(f"{address}: {shorten(join_lines(str(message)))}{needs}")
 
         yield (
-            lambda offset: exchange("GET", "total", "audits", params={"limit": PAGE, "offset": offset}),
+            lambda offset, **id: exchange("GET", "total", "audits", params={"limit": PAGE, "offset": offset} | id),
             lambda id, error: exchange("POST", "reason", json={"id": id, "error": error})[0],
         )
 

@@ -55,7 +55,7 @@ def test_five_minutes(small_model, tmp_path, in_folder):  # noqa: F811
 
 
 def test_your_own_program(tmp_path):
-    start, ask = blocks(PAGE, "Your own program", "sh")[0].splitlines()
+    start, ask = blocks(PAGE, "Your own program", "sh")[0].split("\n", 1)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with serving(of_page(start), tmp_path) as (_, address):
         assert asked(ask, address).keys() == {"id", "answer", "probability", "audit", "repeated", "error"}

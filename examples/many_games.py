@@ -10,7 +10,7 @@ import exaul
 from examples.one_game import ALPHA, ARMS, HORIZON, make_records
 
 SEEDS, SCALES = 20, np.array([0.5, 1.0, 2.0, 4.0])
-DASHES = "-", "--", "-.", (0, (3, 1, 1, 1, 1, 1))
+STYLES = ("#08306b", "-"), ("#d94801", "--"), ("#41ab5d", "-."), ("#6a51a3", (0, (3, 1, 1, 1, 1, 1)))
 
 
 def compute_regrets() -> tuple[np.ndarray, list[float]]:
@@ -39,8 +39,9 @@ def main(path: str = "regret.png") -> None:
         regrets, bounds = compute_regrets()
     figure = Figure(figsize=(3.3, 3.1), layout="constrained")
     axes = figure.subplots()
-    for scale, regret, bound, dashes in zip(SCALES, regrets.mean(axis=1), bounds, DASHES, strict=True):
-        axes.plot(regret, ls=dashes, lw=1.2, label=f"eta x {scale:g} (at most {bound:,.0f})")
+    for scale, regret, bound, (color, dashes) in zip(SCALES, regrets.mean(axis=1), bounds, STYLES, strict=True):
+        label = f"$\\eta \\times$ {scale:g} (at most {bound:,.0f})"
+        axes.plot(regret, color=color, ls=dashes, lw=1.2, label=label)
         print(f"eta x {scale:g}: regret {regret[-1]:.0f} after {HORIZON:,} rounds, at most {bound:.0f} in the mean")
     axes.set_xlabel("round $t$", fontsize=8)
     axes.set_ylabel("regret (in units of the loss)", fontsize=8)
@@ -50,9 +51,8 @@ def main(path: str = "regret.png") -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper left", fontsize=7)
-    caption = (
-        f"Mean over {SEEDS} seeds. eta x 1 is the paper's rate.\nIn brackets: the proven bound of the mean at T."
-    )
+    caption = f"Mean over {SEEDS} seeds; the paper has $\\eta \\times$ 1."
+    caption += "\nIn brackets: the proven bound of the mean at T."
     figure.supxlabel(caption, fontsize=7, color="#444444")
     figure.savefig(path, dpi=200)
     print(f"the regret after each round: {path}")

@@ -99,7 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return int(arguments.pop("run")(arguments))
         except BadInput as error:
-            error.args = (name_flags(str(error), root.words),)
+            sentence = str(error)
+            if sentence.partition(": ")[0] not in arguments.values():  # the name of a folder, such as "out"
+                error.args = (name_flags(sentence, root.words),)
             raise
 
     def advice() -> str:

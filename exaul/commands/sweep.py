@@ -90,9 +90,26 @@ class Figures(Configuration):
 
     folder: str = setting(MISSING, "folder of a finished sweep", "DIR")
     width: float = setting(6.4, "largest width of a figure, such as that of a page or a column", "INCHES")
+    out: str | None = setting(
+        None, "folder (absent or empty) for the figures and a table.tex of what is chosen below", "DIR"
+    )
+    learners: tuple[str, ...] = setting((), "learners to draw (default: all)", "NAME")
+    alphas: tuple[float, ...] = setting((), "target FDRs to draw", "ALPHA")
+    lambdas: tuple[float, ...] = setting((), "lambdas to draw", "LAMBDA")
+    eta_scales: tuple[float, ...] = setting((), "factors of eta and gamma to draw", "X")
+    gamma_scales: tuple[float, ...] = setting((), "factors of gamma to draw", "X")
+    steps: tuple[float, ...] = setting((), "steps to draw", "STEP")
 
     def __post_init__(self) -> None:
         check_holds("width", self.width, 2 <= self.width <= 40, "from 2 to 40 inches")
+        if self.out is None and self.chosen:
+            raise BadInput(f"{', '.join(self.chosen)}: given without out, the folder for what is chosen")
+
+    @property
+    def chosen(self) -> dict[str, tuple[Any, ...]]:
+        """The fields that choose rows, if they are given."""
+        names = "learners", "alphas", "lambdas", "eta_scales", "gamma_scales", "steps"
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 def sweep(arguments: Mapping[str, Any]) -> int:
@@ -170,12 +187,12 @@ def print_report(result: Any, theory: bool) -> int:
 
 
 def figures(arguments: Mapping[str, Any]) -> int:
-    """Draw all figures of a sweep again, from its tables."""
+    """Draw all figures of a sweep again, or those of some of its learners and cells, from its tables."""
     from exaul.engine.results.result import redraw
 
     config = Figures(**arguments)
-    redraw(Path(config.folder), config.width)
-    print(f"figures: {config.folder}")
+    redraw(Path(config.folder), config.width, config.out, config.chosen)
+    print(f"figures: {config.out or config.folder}")
     return 0
 
 

@@ -1,6 +1,6 @@
 """The result of a sweep: tables, manifest, summary, and how they are written and drawn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from exaul.engine.manifest import is_over_traces, read_finished
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import (
     COMMAND,
+    RATE_COLUMNS,
     as_digits,
     as_range,
     plain,
@@ -264,22 +265,54 @@ def load_tables(path: Path, names: Sequence[str]) -> dict[str, Table]:
     return {name: files.load(path / f"{name}.csv") for name in names if (path / f"{name}.csv").exists()}
 
 
-def redraw(path: Path, width: float) -> None:
-    """Draw all figures of a finished sweep from its tables, at most ``width`` inches wide.
+def choose(path: Path, table: Table, chosen: Mapping[str, Collection[Any]]) -> Table:
+    """Return the rows of the chosen values, by name of a field of ``Sweep``, and those that have no such rate.
 
     Raises:
-        BadInput: the folder has no finished sweep, its tables cannot be drawn, or it is in use or not writable.
+        BadInput: a chosen value is in no row.
+    """
+    for field_name, values in chosen.items():
+        column = field_name.removesuffix("s")
+        if column not in table:
+            continue
+        cells, unused = table[column], table[column].isna()
+        if column == "learner":
+            cells = cells.where(cells.isin(values), cells.str.rpartition(":")[2])
+        if lacking := [value for value in values if not (cells == value).any()]:
+            listed = ", ".join(str(value) for value in cells.dropna().unique())
+            raise BadInput(f"{field_name}: {lacking[0]} found; {path} has {listed}")
+        table = table[cells.isin(values) | (unused & (column in RATE_COLUMNS))]
+    return table
+
+
+def redraw(path: Path, width: float, out: str | None = None, chosen: Mapping[str, Collection[Any]] = {}) -> None:
+    """Draw all figures of a finished sweep from its tables, at most ``width`` inches wide.
+
+    Args:
+        path: folder of the sweep.
+        width: in inches.
+        out: folder, absent or empty, for the figures and ``table.tex``; None to draw the figures in ``path`` again.
+        chosen: values to draw by name of the field, as in ``choose``.
+
+    Raises:
+        BadInput: the folder has no finished sweep, its tables cannot be drawn, or it is in use or not writable; a
+            chosen value is in no row; or ``out`` is not empty.
     """
     from exaul.engine.results.figures import at_most_wide  # imports matplotlib
 
     manifest = read_finished(path)
     tabled = {name: files.load(path / f"{name}.csv") for name in ("trials", "curves")}
-    tabled |= load_tables(path, ("asked", "traces", "advice"))
+    tabled |= load_tables(path, ("asked", "traces"))
+    tabled = {name: choose(path, table, chosen) for name, table in tabled.items()} | load_tables(path, ["advice"])
     try:
         with at_most_wide(width):
             drawn = draw(tabled, manifest["sources"][0]["segments"], manifest["configuration"])
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # an edited table
         reason = join_lines(f"{type(error).__name__}: {error}")
         raise BadInput(f"{path}: its tables cannot be drawn ({reason})") from error
-    with folder.lock(path), folder.fill_atomically(path) as partial:
+    with folder.lock(path), folder.fill_atomically(path) if out is None else folder.fill_new(out) as partial:
         folder.write_files(partial, {}, drawn)
+        if out is not None:
+            named = short_learner_names(tabled["trials"]).assign(**captioned(manifest["configuration"]))
+            latex = summary.as_latex(named, manifest["configuration"]["delta"])
+            (partial / "table.tex").write_text(latex, encoding="utf-8")

@@ -371,7 +371,8 @@ def _spread_note(panels: list[tuple[Axes, Table]], shown: str = "line", spread: 
 def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
     """Return what learners lack of which no row is drawn, or none at some alphas."""
     note = ""
-    for name, of_learner in rows.assign(is_drawn=is_drawn).groupby("learner", sort=False):
+    known = rows.assign(is_drawn=is_drawn, alpha=rows.get("alpha", 0.0))  # some tables have no alpha
+    for name, of_learner in known.groupby("learner", sort=False):
         at_alpha = of_learner.groupby("alpha", sort=False)["is_drawn"].any()
         if not at_alpha.all():
             alphas = ", ".join(as_label("alpha", alpha) for alpha in at_alpha.index[~at_alpha])

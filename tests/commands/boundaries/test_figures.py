@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 from pathlib import Path
 
@@ -203,6 +204,33 @@ def test_figures_are_drawn_again_from_the_tables(refused, monkeypatch, one_figur
     assert main(["figures", "out"]) == 0
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == files
     refused(["figures", "out", "--width", "1"], "exaul: --width: 1.0 found; it must be from 2 to 40 inches")
+
+
+def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
+    """A learner without the rate is drawn at all its rates; the folder of the sweep stays."""
+    sweep = Sweep(
+        trials=2,
+        horizon=300,
+        arms=20,
+        learners=("exaul", "aci-rank", "no-abstention"),
+        alphas=(0.1, 0.2),
+        eta_scales=(1.0, 2.0),
+        steps=(0.05, 0.1),
+    )
+    run(replace(sweep, out="out"))
+    written, drawn = {path: path.read_bytes() for path in Path("out").iterdir()}, {}
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.update({path.name: figure}))
+    chosen = ["--learners", "exaul", "aci-rank", "--eta-scales", "2", "--alphas", "20%"]
+    assert main(["figures", "out", *chosen, "--out", "chosen"]) == 0
+    assert {*drawn} == {"answered", *sweep_figures.OVER_TIME, *(f"{x}-by-step" for x in sweep_figures.AT_HORIZON)}
+    named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
+    assert named == ["exaul, $\\eta \\times$ 2", "aci-rank, step 0.05", "aci-rank, step 0.1", figures.TARGET]
+    assert len(drawn["fdr"].axes) == 1
+    assert Path("chosen/table.tex").read_text().count("\naci-rank") == 2
+    assert {path: path.read_bytes() for path in Path("out").iterdir()} == written
+    refused(["figures", "out", "--steps", "0.1"], "--steps: given without out, the folder for what is chosen")
+    refused(["figures", "out", "--steps", "0.2", "--out", "x"], "--steps: 0.2 found; out has 0.05, 0.1")
+    refused(["figures", "out", "--learners", "ew", "--out", "x"], "--learners: ew found; out has exaul, aci-rank")
 
 
 def test_what_cannot_be_drawn(refused, one_figure):

@@ -170,7 +170,17 @@ def regret(
     kind = game[2].dtype
     check_holds("answers", str(kind), kind == jnp.bool_, "bool, as exaul.play returns them")
     check_range("lam (given to exaul.make, or by a horizon there)", getattr(params, "lam", ()), 0, LARGEST)
-    return kernel.regret(learner, params, *game)
+    answer_cost, abstain_cost = loss_costs(params)
+
+    def one_round(losses: Any, record: Any) -> tuple[Any, Any]:
+        (arm_losses, loss), (cut, error, answer) = losses, record
+        arm_losses += jnp.where(jnp.arange(learner.arms, dtype=jnp.int32) < cut, answer_cost * error, abstain_cost)
+        loss += jnp.where(answer, answer_cost * error, abstain_cost)
+        return (arm_losses, loss), loss - jnp.min(arm_losses)
+
+    rounds = tuple(game)
+    first = kernel.first_carry((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds)
+    return jax.lax.scan(one_round, first, rounds)[1]
 
 
 def _check_game(learner: Any, cuts: Any, errors: Any, name: str, values: Any) -> list[Any]:

@@ -186,21 +186,6 @@ def at_round(learner: Any, params: Any, state: Any, t: Any) -> tuple[Any, Any]:
     return current, jax.lax.cond(t % BLOCK == 0, lambda x: reweigh(learner, x, current), lambda x: x, state)
 
 
-def regret(learner: GameLearner, params: LearnerParams, cuts: Array, errors: Array, answers: Array) -> jax.Array:
-    """Return the regret after each round [T] (eq. 3), as in ``exaul.regret``, in float64."""
-    chex.assert_equal_shape([cuts, errors, answers])
-    answer_cost, abstain_cost = loss_costs(params)
-
-    def one_round(losses: Any, record: Any) -> tuple[Any, Any]:
-        (arm_losses, loss), (cut, error, answer) = losses, record
-        arm_losses += jnp.where(jnp.arange(learner.arms, dtype=jnp.int32) < cut, answer_cost * error, abstain_cost)
-        loss += jnp.where(answer, answer_cost * error, abstain_cost)
-        return (arm_losses, loss), loss - jnp.min(arm_losses)
-
-    rounds = cuts, errors, answers
-    return jax.lax.scan(one_round, first_carry((jnp.zeros(learner.arms), jnp.zeros(())), params, rounds), rounds)[1]
-
-
 class Backend(NamedTuple):
     """A learner in JAX."""
 

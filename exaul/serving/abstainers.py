@@ -338,7 +338,7 @@ class Abstainers:
             BadInput: the key is unknown.
         """
         as_text("key", key)
-        sums, shadow = self._journal.shadow_sums(key), dict[str, float]()
+        sums, shadow = self._journal.sums(key), dict[str, float]()
         if sums.answers:  # in shadow mode
             shadow = {f"shadow_{x}": getattr(sums, x) for x in ("answers", "audited", "observed", "wrong")}
             shadow["shadow_fdr_limit"] = limit_of(self._config, sums._asdict())
@@ -360,7 +360,7 @@ class Abstainers:
         """
         if self._config.audit is None:
             return math.nan
-        return limit_of(self._config, self._journal.decided_sums()._asdict())
+        return limit_of(self._config, self._journal.sums()._asdict())
 
     def close(self) -> None:
         """Close the file and release its lock. Later calls do nothing; other methods raise OSError.

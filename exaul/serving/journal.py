@@ -158,20 +158,14 @@ class Journal(JournalFile):
         self._connection.execute("DELETE FROM meta WHERE name = 'room'")
         self.commit()
 
-    def decided_sums(self) -> JournalSums:
-        """Return the sums over all answers that were decided on, as ``shadow_sums`` does."""
-        return self._sums_of(None, _DECIDED_ENTRIES)
-
-    def shadow_sums(self, key: str) -> JournalSums:
-        """Return the sums over the answers that a key showed in shadow mode.
+    def sums(self, key: str | None = None) -> JournalSums:
+        """Return the sums over the answers that a key showed in shadow mode; or over all that were decided on.
 
         The first call reads all entries, later calls the newer ones. There must be no transaction.
         """
-        return self._sums_of(key, _SHADOW_ENTRIES)
-
-    def _sums_of(self, key: str | None, condition: str) -> JournalSums:
         sums, latest = self._sums.get(key, JournalSums()), self.last_seq()
         if latest > sums.seq:
+            condition = _DECIDED_ENTRIES if key is None else _SHADOW_ENTRIES
             values = {"since": sums.seq, "key": key}
             added = self._connection.execute(_SUMS.format(condition), values).fetchone()
             added = [value or 0 for value in added]  # the sum of no numbers is None

@@ -58,11 +58,6 @@ class HistoryState(NamedTuple):
     answered: Any  # [G] in [0, 1], rate of questions that were answered
 
 
-def history_init(pool: AdaptivePool) -> HistoryState:
-    """Start with one half for every group."""
-    return HistoryState(*(jnp.full(pool.group_starts.shape[0], 0.5, float) for _ in range(2)))
-
-
 def history_ask(
     state: HistoryState, pool: AdaptivePool, objective: Objective, draws: Any, distribution: None
 ) -> AskedRecord:
@@ -92,7 +87,7 @@ def history_see(state: HistoryState, question: AskedRecord, answered: Any) -> Hi
 adversary_history = Adaptive(
     pool_count=2,
     draws=2,
-    init=history_init,
+    init=lambda pool: HistoryState(*jnp.full((2, pool.group_starts.shape[0]), 0.5, float)),
     ask=history_ask,
     see=history_see,
     tunables=(

@@ -35,15 +35,10 @@ def segmented_pool(segments: int, shuffled: bool = True) -> Oblivious:
     return Oblivious(min(segments, 2), shuffled, choose_pool, segments)
 
 
-def gradual_pool(where: Callable[..., Any], t: Array, horizon: Array, u: Array) -> Array:
-    """Return 1, the second pool, with probability ``t / T``, else 0."""
-    return where(u < t / horizon, 1, 0)
-
-
 stochastic = segmented_pool(1)  # one pool in random order, without replacement until it is used up
 single_shift = segmented_pool(2)  # half of the rounds from the first pool, then half from the second
 alternating_shift = segmented_pool(10)  # ten equal segments, alternating between two pools
 # the second pool with probability t / T, and the first otherwise
-gradual_shift = Oblivious(pool_count=2, shuffled=True, choose_pool=gradual_pool)
+gradual_shift = Oblivious(2, shuffled=True, choose_pool=lambda where, t, horizon, u: where(u < t / horizon, 1, 0))
 # a log in its own order, once; trials differ only in the learner's draws
 replay = segmented_pool(1, shuffled=False)

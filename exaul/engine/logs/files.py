@@ -93,23 +93,16 @@ def _parse_columns(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Any]
     from pyarrow import parquet  # imported here: most logs are not Parquet
 
     metadata = parquet.read_metadata(path)
-    sizes = _sizes(metadata)
+    sizes = Counter[str]()  # estimated bytes in memory by column; names of nested columns are absent
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            sizes[chunk.path_in_schema] += group.num_rows * CELL_BYTES + chunk.total_uncompressed_size
     flat = [name for name in names if name in sizes]
     with parquet.ParquetFile(path, metadata=metadata, read_dictionary=flat) as stored:  # each distinct text once
         for name in flat:  # one column at a time, since a log may have large columns of prompts and replies
             if sizes[name] <= USABLE_SHARE * host_memory():
                 with suppress(BadInput):
                     yield name, _readable_errors(path, partial(_parquet_table, stored, [name]))[name]
-
-
-def _sizes(metadata: Any) -> dict[str, float]:
-    """Estimate the bytes in memory of each column of a Parquet file. Names of nested columns are absent."""
-    sizes: dict[str, float] = {}
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            chunk_bytes = group.num_rows * CELL_BYTES + chunk.total_uncompressed_size
-            sizes[chunk.path_in_schema] = sizes.get(chunk.path_in_schema, 0) + chunk_bytes
-    return sizes
 
 
 def stem(path: Path) -> str:

@@ -83,7 +83,7 @@ class SweepFolder:
 
         Raise BadInput if another process has locked it, a new one is not empty, or it cannot be written.
         """
-        with nullcontext() if out is None else lock(Path(out)) if is_resumed else _lock_new(out) as path:
+        with nullcontext() if out is None else lock(Path(out)) if is_resumed else lock_new(out) as path:
             if path is not None and not is_resumed:
                 write_manifest(path, manifest)
             yield cls(path, manifest, save_every)
@@ -241,15 +241,6 @@ class SweepFolder:
         return identity(self.manifest, batch.source_number) | {"name": prefix + batch.name}
 
 
-@contextmanager
-def _lock_new(out: str) -> Iterator[Path]:
-    """Create and lock a folder, or raise BadInput if it is in use; yield it with links resolved."""
-    folder = check_output_folder(out)
-    with create_folder(folder):
-        check_output_folder(out)  # again under the lock: another process may have filled it in between
-        yield folder
-
-
 def _save(content: Arrays, path: Path) -> None:
     with path.open("wb") as stream:
         np.savez(stream, **content)  # type: ignore[arg-type]
@@ -319,17 +310,19 @@ def lock(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def create_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents, and lock it; BadInput for an OSError, and if it is in use.
+def lock_new(out: str) -> Iterator[Path]:
+    """Create and lock a folder, and yield it with links resolved; BadInput for an OSError, and if it is in use.
 
-    If the body raises, the new ones that are empty are removed.
+    If the body raises, the folders that were created, it and its parents, are removed if they are empty.
     """
+    folder = check_output_folder(out)
     new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         with explain_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with lock(folder):
-                yield
+                check_output_folder(out)  # again under the lock: another process may have filled it in between
+                yield folder
     except BaseException:
         for path in new_folders:
             with suppress(OSError):
@@ -340,7 +333,7 @@ def create_folder(folder: Path) -> Iterator[None]:
 @contextmanager
 def fill_new(out: str) -> Iterator[Path]:
     """Lock a new folder and fill it, as ``fill_atomically`` does. Raise BadInput if it is in use."""
-    with _lock_new(out) as folder, fill_atomically(folder) as partial:
+    with lock_new(out) as folder, fill_atomically(folder) as partial:
         yield partial
 
 

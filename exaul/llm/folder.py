@@ -10,7 +10,7 @@ from typing import Any
 
 from exaul import __version__
 from exaul.engine.checks import BadInput, quote
-from exaul.engine.folder import check_output_folder, create_folder, write_manifest
+from exaul.engine.folder import explain_errors, lock, lock_new, write_manifest
 from exaul.engine.manifest import MANIFEST, load_json, round_trip_json, timestamp
 from exaul.llm.flags import EndpointFlags
 
@@ -34,8 +34,7 @@ def open_folder(out: str, manifest: Mapping[str, Any], changeable: Sequence[str]
     """
     manifest_path = Path(out) / MANIFEST
     is_new = not manifest_path.is_file()
-    folder = check_output_folder(out) if is_new else Path(out).resolve()
-    with create_folder(folder):
+    with explain_errors(Path(out)), lock_new(out) if is_new else lock(Path(out).resolve()) as folder:
         if is_new:
             write_manifest(folder, manifest)
         else:

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: their table, their figure, the file with device, versions, commit and date, and the page."""
+"""Rows of a benchmark: their table, the file with device, versions, commit and date, and the page."""
 
 import os
 import platform
@@ -10,12 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from exaul.engine.manifest import save_json, versions
-from exaul.engine.results import figures
 
-Row = dict[str, Any]  # what was measured, by column; with ``value`` and ``unit`` it is drawn
+Row = dict[str, Any]  # what was measured, by column
 FOLDER = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"  # with a table of each benchmark, between comments
 
@@ -39,24 +36,6 @@ def _text(cell: Any) -> str:
     if cell is None:
         return ""
     return f"{cell:.3g}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
-
-
-def draw(rows: Sequence[Row]) -> Figure:
-    """Draw a bar for every value on a logarithmic axis, one panel per unit; a dash is an aim."""
-    units = list(dict.fromkeys(row["unit"] for row in rows if "unit" in row))
-    figure = Figure(figsize=(6 * len(units), 0.22 * len(rows) + 1.2), layout="constrained")
-    for axes, unit in zip(figure.subplots(1, len(units), squeeze=False)[0], units, strict=True):
-        drawn = [row for row in rows if row.get("unit") == unit]
-        names = [", ".join(_text(cell) for cell in list(row.values())[: list(row).index("value")]) for row in drawn]
-        bars = axes.barh(range(len(drawn)), [row["value"] for row in drawn], color="#6baed6", log=True)
-        axes.bar_label(bars, [_text(row["value"]) for row in drawn], padding=2, fontsize=7)
-        axes.tick_params("x", which="both", bottom=False, labelbottom=False)
-        aims = [(height, row["aim"]) for height, row in enumerate(drawn) if "aim" in row]
-        axes.plot([aim for _, aim in aims], [height for height, _ in aims], "k|", markersize=12)
-        axes.set_yticks(range(len(drawn)), names, fontsize=7)
-        axes.set(xlabel=unit, ylim=(len(drawn) - 0.5, -0.5))
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure
 
 
 def stamp() -> Row:
@@ -89,7 +68,7 @@ def gpu_fields() -> Row:
 
 
 def save(name: str, rows: Sequence[Row]) -> Path:
-    """Write rows, stamped, and their figure, in the place of earlier ones; and their table to the page."""
+    """Write rows, stamped, in the place of earlier ones; and their table to the page."""
     stamped = stamp()
     slug = re.sub(r"[^a-z0-9]+", "-", stamped["chip"].lower()).strip("-")
     FOLDER.mkdir(exist_ok=True)
@@ -97,7 +76,6 @@ def save(name: str, rows: Sequence[Row]) -> Path:
     for earlier in FOLDER.glob(f"{name}-*"):
         earlier.unlink()
     save_json({**stamped, "rows": rows}, path)
-    draw(rows).savefig(path.with_suffix(".png"), dpi=figures.DPI)
     origin = f"{stamped['chip']}, {stamped['cpus']} CPUs, {stamped['date'][:10]}, commit {stamped['commit'][:12]}"
     text = f"Measured on {origin}; all rows: `benchmarks/results/{path.name}`\n\n{table(rows)}"
     begin, end = f"<!-- begin {name} -->\n", f"\n<!-- end {name} -->"

@@ -70,7 +70,7 @@ def test_one_command_renews_results_and_page_and_a_quick_one_writes_nothing(smal
     lines = ("| exp3-ix | own | 40 |", "| arms | 40 |", "second start: programs are stored |", "decision, median |")
     assert [line for line in lines if line not in out] == []
     files = sorted(path.name for path in (tmp_path / "results").iterdir())
-    assert len(files) == 1 + 2 * len(PUBLISHED)
+    assert len(files) == 1 + len(PUBLISHED)
     assert files[0] == "gpu-old.json"
     parts = re.findall(
         r"before (\w+)\n<!-- begin \1 -->\n(.*?)\n<!-- end \1 -->\nafter\n", page.read_text(), re.DOTALL

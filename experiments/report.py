@@ -3,7 +3,7 @@
 import base64
 import html
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ NONE = "none"  # where nothing is judged
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.6em; } h2 { font-size: 1.25em; margin-top: 2.2em; border-top: 1px solid #ccc; padding-top: .8em; }
-table { border-collapse: collapse; margin: .8em 0; font-size: .9em; }
+table { border-collapse: collapse; margin: .8em 0; font-size: .9em; display: block; overflow-x: auto; }
 th, td { text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
 figure { display: inline-block; margin: 1em 1em 0 0; max-width: 100%; } img { max-width: 100%; height: auto; }
 figcaption, .small { color: #555; font-size: .85em; }
-.wide { overflow-x: auto; } pre { font-size: .8em; overflow-x: auto; background: #f6f6f6; padding: 1em; }
+pre { font-size: .8em; overflow-x: auto; background: #f6f6f6; padding: 1em; }
 """
 
 
@@ -143,12 +143,7 @@ share is run, in the time of the first that needs it.</p>
 
 
 def _html_table(table: Table) -> str:
-    def row(cells: Iterable[Any], tag: str) -> str:
-        texts = (("" if x != x else f"{x:.4g}") if isinstance(x, float) else str(x) for x in cells)
-        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
-
-    rows = "".join(row(cells, "td") for cells in table.itertuples(index=False))
-    return f'<div class="wide"><table>{row(table.columns, "th")}{rows}</table></div>'
+    return str(table.to_html(index=False, float_format="{:.4g}".format, na_rep="", border=0))
 
 
 def _source_text(record: Mapping[str, Any]) -> str:

@@ -75,8 +75,7 @@ def describe_agreement(table: Table) -> str:
     """Return the ``agreement`` of a ``claims_table`` as text, and below it each claim that differs."""
     rows = agreement(table).map(str).to_dict("records")
     differs = table[(table["quote"] != "") & (table["holds"] == "false")]
-    lines = [f"{x.experiment}: {x.claim}: {x.measured:.4g}, not {x.expected}" for x in differs.itertuples()]
-    return "\n".join([format_table(rows, names=3), "", "What differs:", *lines])
+    return "\n".join([format_table(rows, names=3), "", "What differs:", describe_claims(differs)])
 
 
 def describe_claims(table: Table) -> str:

@@ -46,10 +46,12 @@ def with_impostor_rows(tables: Tables, results: Sequence[tuple[Result, Result]])
         "curves": [result.curves for _, result in results],
         "asked": [result.asked for _, result in results if result.asked is not None],
     }
-    return {
-        **tables,
-        **{name: _replace_exaul(tables[name], rows) for name, rows in posed.items() if name in tables},
+    remaining = {name: table[table["learner"] != "exaul"] for name, table in tables.items() if name in posed}
+    posing = {
+        name: stack([*(x.assign(learner="exaul") for x in posed[name]), rows])[list(rows)]
+        for name, rows in remaining.items()
     }
+    return {**tables, **posing}
 
 
 def _exaul(result: Result) -> Table:
@@ -63,11 +65,6 @@ def _bounded(trials: Table, exaul_rows: Table) -> Table:
     abstaining = (row["lambda"] * risk - row["answered"]) / (1 + row["lambda"])
     fdr = fdr_bound(trials["answered"], abstaining, trials["alpha"], trials["lambda"])
     return trials.assign(regret_bound=row["regret_bound"], fdr_bound=fdr, risk_bound=np.nan)
-
-
-def _replace_exaul(table: Table, replacements: Sequence[Table]) -> Table:
-    remaining = table[table["learner"] != "exaul"]
-    return stack([*(rows.assign(learner="exaul") for rows in replacements), remaining])[list(table)]
 
 
 def _impostor(factor: float = 1.0, is_inverted: bool = False) -> Learner[Sided]:

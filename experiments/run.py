@@ -122,10 +122,9 @@ def run_experiments(paper: Paper, names: Sequence[str], with_impostors: bool = F
             claims[name] = experiment.judge(tables)
             broken |= {name: runner.broken_claims(name, tables)} if with_impostors else {}
             if folder is not None:
-                figures = experiment.figures({**tables, **derived[name]})
                 written = {**tables, **derived[name], **({"impostors": broken[name]} if with_impostors else {})}
                 (folder / name).mkdir()
-                folders.write_files(folder / name, written, figures)
+                folders.write_files(folder / name, written, experiment.figures(written))
         table = claims_table(claims, broken, paper.has_default_records)
         if folder is not None:
             save_json(runner.manifest, folder / "manifest.json")

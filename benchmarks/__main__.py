@@ -21,11 +21,10 @@ PUBLISHED = "throughput", "scaling", "start", "service"
 def parser() -> Parser:
     """Return the parser of all commands."""
     root = Parser(prog="python -m benchmarks", description="Measure the speed of the engine.")
-    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = root.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for name, text in TEXTS.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--quick", action="store_true", help="take less than a minute and write nothing")
-        command.set_defaults(command=name)
     return root
 
 

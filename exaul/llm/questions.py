@@ -1,6 +1,7 @@
 """Questions with right answers, from files or from datasets of the Hugging Face hub."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,9 +49,7 @@ def read_questions(
         question_field = chosen_column(label, columns, question_column, QUESTION, "--question-column")
         answer_field = chosen_column(label, columns, answer_column, ANSWERS, "--answer-column")
         offset = len(by_id)
-        for number, row in rows:
-            if limit is not None and len(by_id) - offset >= limit:
-                break
+        for number, row in islice(rows, limit):
             question = _question(label, number, row, question_field, answer_field)
             if question.id in by_id:
                 raise BadInput(

@@ -39,6 +39,7 @@ MIN_TRACE = 2_000  # minimum records of a trace
 TRACE_COLUMNS = ("dataset", "model", "prompt")  # columns that identify a trace
 MIN_ANSWERABLE = (0.01, 0.05)  # minimum answerable shares of the sources of a counted environment
 ALL_WRONG = "all wrong"  # a derived source
+Part = Callable[..., ExperimentPart]  # ``part_of`` with some of its arguments
 
 
 def with_all_wrong(records: Records) -> Records:
@@ -59,19 +60,14 @@ def traces(folder: str, minimum: int = MIN_TRACE) -> list[Records]:
 
 def parts(paper: Paper, records: EasyAndHard) -> Parts:
     """Return the sweeps on the profiles or logs; or, for a folder, on all traces and pairs of them."""
-    return list(_profile_parts(paper, *records) if paper.data is None else _trace_parts(paper, traces(paper.data)))
+    part = partial(part_of, paper, grid=paper.grid or "logit", learners=paper.learners or LEARNERS)
+    if paper.data is None:
+        return list(_profile_parts(partial(part, trials=30, checkpoints=60), paper.alphas, *records))
+    return list(_trace_parts(partial(part, trials=20, checkpoints=40), paper.alphas, traces(paper.data)))
 
 
-def _part(
-    paper: Paper, records: Sequence[Records], environment: str = "stochastic", **fields: Any
-) -> ExperimentPart:
-    fields |= {"grid": paper.grid or "logit", "learners": paper.learners or LEARNERS}
-    return part_of(paper, records, environment, **fields)
-
-
-def _profile_parts(paper: Paper, easy: Records, hard: Records) -> Iterator[ExperimentPart]:
-    wrong, alphas = with_all_wrong(easy), [(alpha,) for alpha in paper.alphas]
-    part = partial(_part, paper, trials=30, checkpoints=60)
+def _profile_parts(part: Part, targets: Sequence[float], easy: Records, hard: Records) -> Iterator[ExperimentPart]:
+    wrong, alphas = with_all_wrong(easy), [(alpha,) for alpha in targets]
     yield part([easy], alphas=alphas[EASY])
     yield part([hard], alphas=alphas[HARD])
     part = partial(part, alphas=alphas[SHIFT])
@@ -84,9 +80,9 @@ def _profile_parts(paper: Paper, easy: Records, hard: Records) -> Iterator[Exper
         yield part([easy, hard], name, horizon=15_000)
 
 
-def _trace_parts(paper: Paper, records: list[Records]) -> Iterator[ExperimentPart]:
-    alphas = tuple(sorted(paper.alphas))
-    middle, part = (alphas[len(alphas) // 2],), partial(_part, paper, trials=20, checkpoints=40)
+def _trace_parts(part: Part, targets: Sequence[float], records: list[Records]) -> Iterator[ExperimentPart]:
+    alphas = tuple(sorted(targets))
+    middle = (alphas[len(alphas) // 2],)
     for trace in records:
         yield part([trace], alphas=alphas)
         yield part([trace], OWN_ORDER, alphas=alphas, horizon=len(trace.scores))

@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 
 
 def reproduce(names: Sequence[str], paper: Paper, impostors: bool = False, agreement: bool = False) -> int:
-    """Run experiments, with their ``impostors``. Print their claims (in a pipe as CSV), or their ``agreement``."""
-    from exaul.engine.logs.files import save
+    """Run experiments, with their ``impostors``. Print their claims, or their ``agreement`` with the paper."""
     from experiments.report import describe_agreement, describe_claims, has_failed, summary
     from experiments.run import run_experiments
 
     table = run_experiments(paper, names, impostors)
-    if agreement:
-        print(describe_agreement(table))
-    elif sys.stdout.isatty():
-        terminal.show(describe_claims(table))
-    else:
-        save(table, sys.stdout)
+    terminal.show(describe_agreement(table) if agreement else describe_claims(table))
     print(summary(table), file=sys.stderr)
     return int(has_failed(table))
 

@@ -79,11 +79,13 @@ def describe_agreement(table: Table) -> str:
 
 
 def describe_claims(table: Table) -> str:
-    """Return one line per row of a ``claims_table``: whether it holds, what was measured, and what was expected."""
-    verdicts = {"true": "holds", "false": "fails"}
-    names = (f"{x.experiment}: {x.kind} {verdicts.get(x.holds, x.holds)}: {x.claim}" for x in table.itertuples())
-    numbers = (f"{x.measured:.4g}, expected {x.expected}" for x in table.itertuples())
-    return "\n".join(map(": ".join, zip(names, numbers, strict=True)))
+    """Return a line per row of a ``claims_table``: whether it holds, measured, expected, and who breaks it."""
+    verdicts, lines = {"true": "holds", "false": "fails"}, []
+    for x in table.assign(broken_by=table.get("broken_by", "")).itertuples():
+        sentence = f"{x.experiment}: {x.kind} {verdicts.get(x.holds, x.holds)}: {x.claim}"
+        impostors = f"; broken by {x.broken_by}" * bool(x.broken_by)
+        lines.append(f"{sentence}: {x.measured:.4g}, expected {x.expected}{impostors}")
+    return "\n".join(lines)
 
 
 def page(

@@ -158,8 +158,7 @@ def test_the_report_lists_the_impostors(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("experiments.__main__.EXPERIMENTS", {"stochastic-hard": EXPERIMENTS["stochastic-hard"]})
     main(["impostors", "--out", str(tmp_path / "out")])
     printed = capsys.readouterr().out
-    assert "broken_by" in printed
-    assert "always answers" in printed
+    assert re.search("; broken by .*always answers", printed)
     page = (tmp_path / "out" / "index.html").read_text()
     assert "<h2>Impostors</h2>" in page
     assert "never answers" in page
@@ -353,7 +352,6 @@ def test_what_agrees_with_the_paper_is_one_table_and_a_broken_regression_limit_h
     assert agrees.startswith(f"Stochastic, easy questions  3, 6     {claims.CONTROLS}")
     assert differs.startswith("stochastic-easy: claim fails: exaul answers nearly as often as the best threshold")
     assert differs.strip().endswith(", expected >= 0.9")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with small_scale(HORIZON):
         assert main(["stochastic-easy"]) == 1
     assert "stochastic-easy: regression limit fails: exaul abstains as often as ew" in capsys.readouterr().out

@@ -5,10 +5,9 @@ result, not an error.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags, fields_given
@@ -18,14 +17,23 @@ from experiments.registry import EXPERIMENTS, PAPER_EXPERIMENTS
 if TYPE_CHECKING:
     from experiments.worst_case import WorstCase
 
+TEXTS = {
+    "paper": "the paper's experiments; at the end a table of what agrees with its figures and what differs",
+    "all": "all experiments below except worst-case, in one report",
+    "impostors": "the same, and which claims fail if another learner takes the place of exaul",
+    **{name: experiment.title for name, experiment in EXPERIMENTS.items()},
+    "worst-case": "search for the adversary parameters that are worst for each learner",
+}
 
-def reproduce(names: Sequence[str], paper: Paper, impostors: bool = False, agreement: bool = False) -> int:
-    """Run experiments, with their ``impostors``. Print their claims, or their ``agreement`` with the paper."""
+
+def reproduce(command: str, paper: Paper) -> int:
+    """Run the experiments of a command. Print their claims, or of ``paper`` what agrees and what differs."""
     from experiments.report import describe_agreement, describe_claims, has_failed, summary
     from experiments.run import run_experiments
 
-    table = run_experiments(paper, names, impostors)
-    terminal.show(describe_agreement(table) if agreement else describe_claims(table))
+    several = {"paper": PAPER_EXPERIMENTS, "all": tuple(EXPERIMENTS), "impostors": tuple(EXPERIMENTS)}
+    table = run_experiments(paper, several.get(command, (command,)), command == "impostors")
+    terminal.show(describe_agreement(table) if command == "paper" else describe_claims(table))
     print(summary(table), file=sys.stderr)
     return int(has_failed(table))
 
@@ -40,29 +48,15 @@ def search(config: "WorstCase") -> int:
 
 
 def parser(argv: Sequence[str]) -> Parser:
-    """Return the parser.
-
-    The flags of worst-case are added only if it is called, since its module imports JAX.
-    """
+    """Return the parser, with the flags of the called command alone: the module of worst-case imports JAX."""
     root = Parser(prog="python -m experiments", description="Experiments with the engine.")
-    commands = root.add_subparsers(title="experiments", required=True, metavar="NAME")
-
-    def command(name: str, text: str, config: type | None, action: Callable[..., Any]) -> None:
+    commands = root.add_subparsers(title="experiments", dest="command", required=True, metavar="NAME")
+    for name, text in TEXTS.items():
         sub = commands.add_parser(name, help=text, description=text)
-        if config is not None:
+        if name in argv:
+            config = Paper if name != "worst-case" else import_module("experiments.worst_case").WorstCase
             add_flags(sub, (config,))
-        sub.set_defaults(action=action, config=config)
-
-    text = "the paper's experiments; at the end a table of what agrees with its figures and what differs"
-    command("paper", text, Paper, partial(reproduce, PAPER_EXPERIMENTS, agreement=True))
-    text = "all experiments below except worst-case, in one report"
-    command("all", text, Paper, partial(reproduce, tuple(EXPERIMENTS)))
-    text = "the same, and which claims fail if another learner takes the place of exaul"
-    command("impostors", text, Paper, partial(reproduce, tuple(EXPERIMENTS), impostors=True))
-    for name, experiment in EXPERIMENTS.items():
-        command(name, experiment.title, Paper, partial(reproduce, (name,)))
-    config = import_module("experiments.worst_case").WorstCase if "worst-case" in argv else None
-    command("worst-case", "search for the adversary parameters that are worst for each learner", config, search)
+            sub.set_defaults(config=config)
     return root
 
 
@@ -72,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         flags = parser(argv).parse_args(argv)
-        return flags.action(flags.config(**fields_given(flags.config, vars(flags))))
+        config = flags.config(**fields_given(flags.config, vars(flags)))
+        return search(config) if flags.command == "worst-case" else reproduce(flags.command, config)
 
     return terminal.run_guarded("experiments", command)
 

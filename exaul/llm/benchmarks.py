@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from exaul.engine.checks import BadInput, as_typed, check_legible, quote
-from exaul.engine.logs.log import parse_label, parse_number, parse_score
+from exaul.engine.logs.log import parse_label, parse_number
 from exaul.llm.replies import LOGPROB_ROUNDING, is_logprob, likelihood, normalised
-from exaul.llm.tables import LogRows, Row, read_rows, require_fields, table_hint, unpack
+from exaul.llm.tables import LogRows, Row, read_rows, require_fields, share_of, table_hint, unpack
 
 DEFAULT_METRICS = "acc", "exact_match"  # default metrics of lm-eval; the first that exists is used
 
@@ -35,9 +35,7 @@ def lm_eval(paths: Sequence[str], metric: str | None, filter: str | None) -> Log
         if filter is None and len(filters) > 1:
             raise BadInput(f"{path}: several filters, {', '.join(filters)}; --filter chooses one")
         for row in (row for row in samples if filter in (None, str(row.get("filter")))):
-            right = parse_score(row.get(field))
-            if math.isnan(right):
-                raise BadInput(f"{row.where}: {field} is {quote(row.get(field))}; it must be a number in [0, 1]")
+            right = share_of(f"{row.where}: {field}", row.get(field))
             identity = {"id": f"{path.stem}-{row.get('doc_id')}", "group": path.stem}
             rows.append(identity | (_choice_score(row) or _agreement(row)) | {"error": 1 - right})
     return _check_rows(paths, rows, f" of the filter {filter}" if filter else "")

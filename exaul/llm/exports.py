@@ -6,7 +6,6 @@ which names file and row; hence rows are objects of Python, since pandas would c
 """
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, check_holds, quote, shorten
-from exaul.engine.logs.log import is_missing, parse_score
+from exaul.engine.logs.log import is_missing
 from exaul.llm.replies import likelihood, reply_of
-from exaul.llm.tables import EARLIEST, LogRows, Row, comparison_key, read_rows, require_fields, unpack
+from exaul.llm.tables import EARLIEST, LogRows, Row, comparison_key, read_rows, require_fields, share_of, unpack
 
 THUMBS = (("0", "1"), ("-1", "1"), ("false", "true"), ("down", "up"), ("thumbs-down", "thumbs-up"), ("👎", "👍"))
 LIKELIHOOD = ""  # no name of a score: it is computed from the logprobs in an answer's output
@@ -204,7 +203,7 @@ def join_notes(
             f"files: {len(ratings)} answers have feedback {quote(name)}, {len(scores)} a score, and none has both; "
             "give all files of the same days"
         )
-    values = {id: _score_of(note) for id, note in scores.items()}
+    values = {id: share_of(f"{x.where}: the score {quote(x.name)}", x.value) for id, x in scores.items()}
     rows = [
         {
             "id": rating.id,
@@ -239,15 +238,6 @@ def _feedback_name(names: Collection[str], feedback: str | None) -> str:
     if feedback is None and len(names) > 1:
         raise BadInput(f"thumb-name: missing; it must be one of {shorten(', '.join(sorted(names)))}")
     return feedback or next(iter(names))
-
-
-def _score_of(note: Note) -> float:
-    value = parse_score(note.value)
-    if math.isnan(value):
-        raise BadInput(
-            f"{note.where}: the score {quote(note.name)} is {quote(note.value)}; it must be a number in [0, 1]"
-        )
-    return value
 
 
 def _thumb_of(note: Note) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from exaul.engine.checks import BadInput, Configuration, as_typed, check_holds, check_legible, quote, setting
 from exaul.engine.logs import files
-from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number
+from exaul.engine.logs.log import is_missing, listed, parse_label, parse_number, parse_score
 
 LogRows = list[dict[str, Any]]  # of a log to write, each by column
 EARLIEST = datetime.min.replace(tzinfo=UTC)  # stands for an unknown time
@@ -150,6 +150,13 @@ def comparison_key(value: Any) -> str:
         return f"{float(text):.15g}"
     except ValueError:
         return text
+
+
+def share_of(name: str, cell: Any) -> float:
+    """Return a cell as a number in [0, 1]; raise BadInput, with its ``name``, if it is none."""
+    if math.isnan(share := parse_score(cell)):
+        raise BadInput(f"{name} is {quote(cell)}; it must be a number in [0, 1]")
+    return share
 
 
 class Columns(Configuration):

@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.logs.files import Table
-from exaul.engine.results import trace_figures
 from exaul.engine.results.advice import ACI_RANK, THRESHOLD, is_near
 from exaul.kernels.metrics import FEASIBLE
 from experiments import beyond
 from experiments.claims import LEMMA, THEORY, Claim, Measure, Tables, mean_of
-from experiments.experiment import Experiment, Figures, Parts, part_of
+from experiments.experiment import Experiment, Parts, part_of
 from experiments.paper import EasyAndHard, Paper
 
 MIN_RECORDS = 300  # records of a trace, at least
@@ -90,18 +89,12 @@ CLAIMS = {
 }
 
 
-def _draw(tables: Tables) -> Figures:
-    rights = tables["rights"]
-    dots = rights.assign(above=rights["fdr"] - rights["alpha"])[rights["answerable"] >= FEASIBLE]
-    return {"rights": trace_figures.scatter(dots, "above", "A dot is a trace, on records not seen before.")}
-
-
 advice = Experiment(
     "A sweep over the first half of a trace advises aci-rank or not; then it plays the second half, started from "
     "the first. It holds alpha if its FDR is at most alpha + 0.01 and 1.5 alpha. Safe answers are those where it "
     "holds, as a share of what the best threshold answers. Counted are traces of which a threshold answers 5%.",
     _parts,
-    _draw,
+    lambda tables: {},  # no figures
     CLAIMS,
     lambda tables: {"rights": (table := way_table(tables)), "shares": share_table(table)},
     has_advice=True,

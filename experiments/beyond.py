@@ -13,7 +13,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Layout, Records, with_distinct_names
 from exaul.engine.logs.traces import load_traces, log_files
-from exaul.engine.results import sweep_figures, trace_figures
+from exaul.engine.results import sweep_figures
 from exaul.engine.results.advice import ACI_RANK
 from experiments.claims import CHECK, CONTROLS, REGRESSION, RISK_BOUND, Cell, Claim, Measure, Measurement, Tables
 from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, load_environment, part_of
@@ -174,11 +174,8 @@ def summary_table(table: Table) -> Table:
 def _draw(tables: Tables) -> Figures:
     shown = tables["curves"].groupby(ENVIRONMENT_COLUMNS, sort=False).ngroup() < 16
     curves = tables["curves"][shown & tables["curves"]["learner"].isin(("exaul", ACI_RANK))]
-    label, dots = "FDR risk $R_t$ (answers)", feasible_rows(tables["worlds"], MIN_ANSWERABLE[0])
-    return {
-        "risk": sweep_figures.over_time(curves, "fdr_risk", label, by=ENVIRONMENT_COLUMNS, dotted="risk_bound"),
-        "scatter": trace_figures.scatter(dots, "fdr_minus_alpha", "A dot is an environment, mean over trials."),
-    }
+    label, by = "FDR risk $R_t$ (answers)", ENVIRONMENT_COLUMNS
+    return {"risk": sweep_figures.over_time(curves, "fdr_risk", label, by=by, dotted="risk_bound")}
 
 
 def _of_feasible(

@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(arguments.pop("run")(arguments))
         except BadInput as error:
             sentence = str(error)
-            if sentence.partition(": ")[0] not in arguments.values():  # the name of a folder, such as "out"
+            if sentence.partition(": ")[0] != arguments.get("folder"):  # which may be named "out"
                 error.args = (name_flags(sentence, root.words),)
             raise
 

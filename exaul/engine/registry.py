@@ -113,8 +113,10 @@ def check_names(field: str, names: Collection[str]) -> None:
     Of a file in the working folder it names the objects, as far as its text shows them.
     """
     table, kinds = ENTRIES[field]
-    unknown = [name for name in names if name not in table and not is_user_code(name)]
-    for module in (name.removesuffix(".py") for name in unknown):
+    for name in names:
+        if name in table or is_user_code(name):
+            continue
+        module = name.removesuffix(".py")
         if module.isidentifier() and os.path.isfile(file := f"{module}.py"):
             text = Path(file).read_text(encoding="utf-8", errors="replace")
             types = "|".join(kind.__name__ for kind in kinds)
@@ -122,7 +124,7 @@ def check_names(field: str, names: Collection[str]) -> None:
             meant = f"did you mean {' or '.join(f'{module}:{name}' for name in objects)}?"
             hint = meant if objects else f"name an object in it, as in {module}:mine"
             raise BadInput(f"{field}: {file} found; {hint}")
-    check_known(field, unknown, table)
+        check_known(field, (name,), table)
 
 
 def resolve(field: str, name: Any) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import cycle
+from operator import itemgetter
 from pathlib import Path
 from re import sub
 from textwrap import fill
@@ -178,18 +179,16 @@ def at_most_wide(inches: float) -> AbstractContextManager[None]:
     return rc_context({"figure.figsize": (inches, inches)})
 
 
-def end_bars(axes: Axes, bars: Sequence[tuple[Mapping[str, Any], float, float]]) -> None:
-    """Draw bars (style, low, high) right of the axes, side by side where they overlap; none of a point or two."""
-    columns, beside = list[list[tuple[float, float]]](), axes.get_yaxis_transform()
-    for style, low, high in bars:
+def end_bars(axes: Axes, bars: Sequence[tuple[float, float, Mapping[str, Any]]]) -> None:
+    """Draw bars (low, high, style) right of the axes, side by side where they overlap; none of a point or two."""
+    tops, beside = np.full(len(bars), -np.inf), axes.get_yaxis_transform()  # the highest point of each column
+    for low, high, style in sorted(bars, key=itemgetter(0)):
         low, high = np.clip([low, high], *axes.get_ylim())
         bottom, top = axes.transData.transform([(1, low), (1, high)])[:, 1] * 72 / axes.figure.dpi
         if top - bottom < _LEAST_BAR:
             continue
-        free = (n for n, column in enumerate(columns) if all(top < y[0] or bottom > y[1] for y in column))
-        number = next(free, len(columns))
-        columns += [[]] * (number == len(columns))
-        columns[number] = [*columns[number], (bottom, top)]
+        number = np.argmax(bottom > tops)  # the first that is free
+        tops[number] = top
         aside = ScaledTranslation((2 + _ASIDE * number) / 72, 0, axes.figure.dpi_scale_trans)
         bar = {"color": style["color"], "linewidth": 0.9, "solid_capstyle": "butt"}
         axes.plot([1, 1], [low, high], transform=beside + aside, clip_on=False, **bar)  # a layout leaves it room
@@ -198,7 +197,7 @@ def end_bars(axes: Axes, bars: Sequence[tuple[Mapping[str, Any], float, float]])
 def end_labels(axes: Axes, labels: Iterable[tuple[float, str, Any]]) -> None:
     """Write texts (y, text, color) right of the axes, each beside its y, or above it where it would overlap."""
     height, step = -1.0, 9 * axes.figure.dpi / 72 / axes.get_window_extent().height  # parts of the axis
-    for y, text, color in sorted(labels, key=lambda label: label[0]):
+    for y, text, color in sorted(labels, key=itemgetter(0)):
         end = axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]
         height = max(end, height + step)
         line_to = {"arrowstyle": "-", "linewidth": 0.4, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
@@ -209,18 +208,22 @@ def end_labels(axes: Axes, labels: Iterable[tuple[float, str, Any]]) -> None:
         )
 
 
+def _count_labels(panel: tuple[Axes, Table]) -> int:
+    return len(panel[0].get_legend_handles_labels()[1])
+
+
 def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> None:
     """Add one legend of all panels at the top, and a note at the bottom; the figure grows by their lines.
 
     Of panels one above another, the lowest keeps the label of the x axis.
     """
     entries = dict[str, Any]()  # handles by label; those of the fullest panel are in order
-    for axes, _ in sorted(panels, key=lambda panel: -len(panel[0].get_legend_handles_labels()[1])):
+    for axes, _ in sorted(panels, key=_count_labels, reverse=True):
         entries = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) | entries
-    width = len({axes.get_position().x0 for axes, _ in panels})
-    for axes, _ in panels[: max(len(panels) - width, 0)]:
+    grid = figure.axes[0].get_gridspec()
+    for axes, _ in panels[: max(len(panels) - grid.ncols, 0)] if grid is not None else ():
         axes.set_xlabel("")
-    letters = max((len(sub(r"\\\w+|[$ ]", "", label)) for label in entries), default=0)  # without those of formulas
+    letters = max(map(len, sub(r"\\\w+|[$ ]", "", "\n".join(entries)).split("\n")))  # without those of formulas
     columns = max(1, int(figure.get_figwidth() / (0.55 + 0.055 * letters)))
     lines = max(1, -(-len(entries) // columns))
     columns = max(1, -(-len(entries) // lines))  # entries are spread evenly over the lines

@@ -230,7 +230,6 @@ def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str,
     tabled = {name: short_learner_names(table) for name, table in tabled.items()}
     drawn: dict[str, Any] = {}
     if (traces := tabled.get("traces")) is not None:
-        drawn["traces"] = trace_figures.traces_figure(traces)
         drawn["traces-by-learner"] = trace_figures.traces_by_learner(traces)
     if "trials" in tabled:
         known, note = captioned(configuration), ""

@@ -1,6 +1,7 @@
 """Draw the figures of a sweep from ``trials.csv``, ``curves.csv`` and ``asked.csv``."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,13 +134,13 @@ def over_time(
         axes.set_xlim(start * is_log, rows["t"].max() / unit)
         axes.set_yscale(**scale)
         axes.set_ylim(ends)
-        bars = list[tuple[dict[str, Any], float, float]]()
+        bars = list[tuple[float, float, dict[str, Any]]]()
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
             spaced = style | {"markevery": (0.02 + 0.012 * number, 0.2)}  # markers of lines at different rounds
             band = line[line["t"] > first] if not is_crowded else line[:0]
             _band(axes, band["t"] / unit, band, curve, style)
             axes.plot(line["t"] / unit, line[f"{curve}_mean"], label=as_label(lines, name), **spaced)
-            bars.append((style, line[f"{curve}_q05"].iloc[-1], line[f"{curve}_q95"].iloc[-1]))
+            bars.append((line[f"{curve}_q05"].iloc[-1], line[f"{curve}_q95"].iloc[-1], style))
             if dotted:
                 bound = line[dotted].where(line[dotted] < line["t"])  # no R_t and no regret is above t
                 if bound.notna().any():
@@ -157,7 +158,7 @@ def over_time(
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         if are_shares:
             in_percent(axes.yaxis)
-    note = _spread_note(panels, "line", "bar beside its end" if is_crowded else "band")
+    note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
     note += " Lower shares, of the first rounds, are not shown." * bool((curves[f"{curve}_mean"] < ends[0]).any())
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
@@ -214,7 +215,10 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
         lines = [(style, name, _at_values(line, swept, column, bound)) for style, name, line in styled]
         drawn.append((axes, rows, lines))
     means = [line for *_, lines in drawn for line in lines]
-    scale, ends = _heights_at(stack([line for *_, line in means]), table, column, are_apart or learners <= BANDS)
+    points = stack([line for *_, line in means])
+    if not are_apart and learners > BANDS:  # no spread is drawn
+        points[f"{column}_q05"] = points[f"{column}_q95"] = points[f"{column}_mean"]
+    scale, ends = _heights_at(points, table, column)
     for axes, rows, lines in drawn:
         axes.set(xlabel=SWEPT[swept])
         axes.set_yscale(**scale)
@@ -248,7 +252,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             in_percent(axes.yaxis)
         if is_growth:
             _draw_slopes(axes, lines, len(panels) > 1)
-    note = _spread_note(panels, "mark" if are_marks else "line", "bar" if are_apart else "band")
+    note = _spread_note(points, column, "mark" if are_marks else "line", "bar" if are_apart else "band")
     note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
     note += missing_note(table, table[column].notna(), "has a regret of 0" if bound else "shows nothing")
     note += " From -1 to 1 the y axis is linear." * (scale["value"] == "symlog")
@@ -273,11 +277,9 @@ def _at_values(line: Table, swept: str, column: str, bound: str) -> Table:
     return means.assign(**{x: line[x].iloc[0] for x in ("slope", "low", "high") if x in line})
 
 
-def _heights_at(
-    means: Table, table: Table, column: str, has_spread: bool
-) -> tuple[dict[str, Any], tuple[float, float]]:
+def _heights_at(means: Table, table: Table, column: str) -> tuple[dict[str, Any], tuple[float, float]]:
     """Return the scale and the ends of the y axis of ``against``."""
-    shown = means[[x for x in means if x.startswith(f"{column}_") and (has_spread or not x.endswith(("05", "95")))]]
+    shown = means.filter(regex=f"^{column}_|bound$")
     lowest, largest = shown.min(axis=None), shown.max(axis=None)
     if column == "answered":
         return {"value": "linear"}, (max(lowest - 0.05, -0.02 * largest), 1.04 * largest or 1)
@@ -350,7 +352,7 @@ def asked_figure(table: Table) -> Figure:
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=8)
         in_percent(axes.yaxis)
     cell = f"{as_label('alpha', alpha)} and {as_label('lambda', lam)}" + " (the first)" * (len(first) < len(table))
-    add_legend(figure, panels, f"Shares since the last checkpoint, at {cell}. {_spread_note(panels)}")
+    add_legend(figure, panels, f"Shares since the last checkpoint, at {cell}. {_spread_note(first, 'hard')}")
     return figure
 
 
@@ -361,10 +363,9 @@ def _band(axes: Axes, x: Any, rows: Table, curve: str, style: Mapping[str, Any])
         axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _spread_note(panels: list[tuple[Axes, Table]], shown: str = "line", spread: str = "band") -> str:
-    """Return what the lines or marks show in the panels, and their bands or bars, if there are any."""
-    bars = (not line.get_clip_on() for axes, _ in panels for line in axes.lines)
-    has_spread = any(axes.collections for axes, _ in panels) or any(bars)  # not if trials are equal
+def _spread_note(rows: Table, curve: str, shown: str = "line", spread: str = "band") -> str:
+    """Return what the lines or marks of a curve show, and their bands or bars, unless trials are equal."""
+    has_spread = bool((rows[f"{curve}_q95"] > rows[f"{curve}_q05"]).any())
     return f"A {shown} is the mean over trials{f', its {spread} {PERCENTILES}' * has_spread}."
 
 
@@ -375,7 +376,7 @@ def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str
     for name, of_learner in known.groupby("learner", sort=False):
         at_alpha = of_learner.groupby("alpha", sort=False)["is_drawn"].any()
         if not at_alpha.all():
-            alphas = ", ".join(as_label("alpha", alpha) for alpha in at_alpha.index[~at_alpha])
+            alphas = ", ".join(map(partial(as_label, "alpha"), at_alpha.index[~at_alpha]))
             note += f" {plain(str(name))} {lack}" + f" at {alphas}" * bool(at_alpha.any()) + "."
     return note
 

@@ -10,13 +10,10 @@ from exaul.engine.logs.files import Table, stack
 from exaul.engine.results import text_table
 from exaul.engine.results.advice import FDR_TOLERANCE
 from exaul.engine.results.figures import (
-    TARGET_STYLE,
     Figure,
     add_legend,
     at_most_wide,
-    in_percent,
     panel_grid,
-    styled_lines,
 )
 from exaul.engine.results.text_table import as_label, plain, traces_by_answerable, with_rates
 from exaul.kernels.learners.aci_rank import STEP
@@ -25,19 +22,6 @@ from exaul.kernels.metrics import FEASIBLE
 LONGEST_NAME = 40  # most characters of the name of a trace in the map of traces and learners (chosen)
 # inches (chosen): least width and height of a field of the map, width of a letter of a name, height of a page
 FIELD, HEIGHT, LETTER, PAGE = 0.27, 0.19, 0.06, 9.0
-
-
-def traces_figure(table: Table) -> Figure:
-    """Draw a sweep over traces: a mark per feasible row of ``traces.csv``."""
-    feasible, count = table["answerable"] >= FEASIBLE, table["trace"].nunique()
-    dots = with_rates(table).assign(above=(table["fdr"] - table["alpha"]).where(feasible))
-    answers = dots.groupby("learner")["of_answerable"].transform("max") > 0
-    silent = plain(", ".join(dots.loc[~answers, "learner"].unique()))
-    kept = table["trace"].where(feasible).groupby(table["alpha"], sort=False).nunique()
-    drawn = ", ".join(f"{kept[alpha]} of {count} at {as_label('alpha', alpha)}" for alpha in kept.index)
-    note = f"A mark is a trace of which a threshold answers at least {FEASIBLE:.0%} ({drawn}), mean over trials; "
-    note += "more than answerable is at 100%." + f" Always silent: {silent}." * bool(silent)
-    return scatter(dots[answers] if answers.any() else dots, "above", f"{note}\n{_describe_traces(table)}")
 
 
 def _short_names(names: Sequence[str], longest: int) -> list[str]:
@@ -125,29 +109,3 @@ def _describe_traces(table: Table) -> str:
     trials, start = table["trials"].max(), _shared_start(table)
     text = f"{table['trace'].nunique()} traces" + f" (each name begins with {plain(start)})" * bool(start)
     return f"{text}: {trials:,} trial{'s' * bool(trials > 1)} of {text_table.as_range(table['horizon'])} rounds."
-
-
-def scatter(table: Table, above: str, note: str) -> Figure:
-    """Draw ``above``, the FDR minus alpha, against ``of_answerable``: a panel per learner, a marker per alpha.
-
-    All panels have the same axes, which begin at the least value. Best is x = 1 with y at most 0.
-    """
-    figure, panels = panel_grid(table, "FDR$_T$ $-$ $\\alpha$ (percentage points)", by=["learner"])
-    low, high = min(0.0, table[above].min()), max(0.0, table[above].max())
-    margin = 0.04 * (high - low) or 0.01
-    first = np.fmin(table.loc[table[above].notna(), "of_answerable"].min(), 1)  # NaN is not less
-    beside = 0.04 * (1 - first) or 0.04
-    for axes, rows in panels:
-        for style, alpha, dots in styled_lines(rows, "alpha"):
-            dot_style = style | {"linestyle": "", "markerfacecolor": "none", "alpha": 0.7}
-            axes.plot(dots["of_answerable"], dots[above], label=as_label("alpha", alpha), **dot_style)
-        axes.axhline(0, label="FDR$_T$ at its target", **TARGET_STYLE)
-        axes.axvline(1, label="all answerable", color="#525252", linewidth=0.9, linestyle=":")
-        axes.set(
-            xlim=(first - beside, 1 + beside), ylim=(low - margin, high + margin), xlabel="answered / answerable"
-        )
-        axes.set_title(plain(str(rows["learner"].iloc[0])), fontsize=8)
-        in_percent(axes.xaxis, axes.yaxis)
-        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g}".replace("-", "\N{MINUS SIGN}"))
-    add_legend(figure, panels, note)
-    return figure

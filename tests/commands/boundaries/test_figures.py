@@ -72,36 +72,6 @@ def test_learners_and_target_differ_also_in_grey():
     assert [*short_learner_names(files.Table({"learner": names}))["learner"]] == ["a", *names[1:]]
 
 
-def test_traces_have_a_panel_per_learner_and_no_dot_is_cut():
-    rows = [
-        rates(learner=learner, alpha=alpha, answerable=0.5, of_answerable=share, fdr=fdr)
-        | {"trace": f"t:{share}", "trials": 2, "horizon": 9}
-        for learner in ("exaul", "aci-rank")
-        for alpha in (0.1, 0.2)
-        for share, fdr in ((0.0, 0.0), (1.0, 1.0), (0.5, 0.3))
-    ]
-    rows[0] |= {"answerable": 0.01, "fdr": -9.0}  # next to nothing is answerable: not drawn
-    figure = trace_figures.traces_figure(files.Table(rows))
-    assert [axes.get_title() for axes in figure.axes] == ["exaul", "aci-rank"]
-    said = " ".join(figure.get_supxlabel().split())
-    assert "at least 5% (3 of 3 at $\\alpha$ = 10%, 3 of 3 at $\\alpha$ = 20%), mean over trials" in said
-    assert said.endswith("at 100%. 3 traces (each name begins with t:): 2 trials of 9 rounds.")
-    for axes, drawn in zip(figure.axes, (5, 6), strict=True):
-        dots = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
-        dots = dots[~np.isnan(dots).any(axis=1)]
-        assert len(dots) == drawn
-        for values, (low, high) in zip(dots.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
-            assert -1 < low < values.min()
-            assert values.max() < high
-    silent = files.Table(rows).query("learner == 'exaul'").assign(of_answerable=0.0)
-    late = files.Table(rows[6:]).query("of_answerable > 0")
-    figure = trace_figures.traces_figure(files.stack([silent, late]))
-    (axes,) = figure.axes
-    assert axes.get_xlim()[0] == pytest.approx(0.48)  # the least is 0.5
-    assert "Always silent: exaul." in " ".join(figure.get_supxlabel().split())
-    assert len(trace_figures.traces_figure(silent).axes) == 1  # not none
-
-
 def test_a_map_of_traces_has_the_shares_answered_and_marks_what_is_above_alpha():
     """At the first lambda; traces beyond the most are counted; those of which little can be answered come last."""
     rows = [

@@ -246,7 +246,7 @@ def draw_reliability(scores: np.ndarray, errors: np.ndarray) -> Any:
     low, high = np.transpose([wilson_interval(*group) for group in zip(right, counts, strict=True)])
     axes.vlines(shown, low, high, color="#08306b", linewidth=0.8)
     axes.set_xlabel("score" + ", mean of the group" * is_grouped)
-    axes.set_ylim(max(low.min() - 0.05, 0), min(high.max() + 0.05, 1.02))
+    axes.set_ylim(max(low.min() - 0.05, 0), min(max(high.max(), shown.max()) + 0.05, 1.02))  # with the diagonal
     axes.set_xlim(max(score.min() - 0.05, 0), min(score.max() + 0.05, 1.02))
     crowded = counts[score > CROWDED]
     if len(crowded) > 1 and crowded.sum() > 0.15 * len(scores) and score.min() > 0:  # they would lie on one another

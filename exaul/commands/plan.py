@@ -26,7 +26,7 @@ WEEKS = 26  # that audits are planned for (chosen)
 PRINTED_WEEKS = 1, 2, 4, 8, 26  # weeks in the printed table
 DRAWN_SHARES = 0.1, 0.5, 1.0  # shares answered for which the figure has a line of the guarantee (chosen)
 NONE, NEVER = "none", "never"  # where nothing is proved, and where no horizon is long enough
-AUDIT_LIMIT = "audits prove"  # the name of their limit in the figure
+AUDIT_LIMIT, ALL_RATED = "audits prove", "if all are rated: "  # names of limits, in the table and the figure
 ACI_RANK = "aci-rank"  # which may start from a log
 COVERAGE = 0.5  # share of the questions that are answered, unless something else is known (chosen)
 AUDITS_USE = {"alpha", "delta", "coverage", "warm_start", "per_day", "audits_per_day", "out"}  # besides columns
@@ -161,7 +161,7 @@ def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[st
         rows.append(row | {"fdr": plan.proven(plan.alpha, answers, probability)})
         for share in (plan.answered,) if plan.coverage or plan.start else DRAWN_SHARES:
             case = plan.case._replace(horizon=7 * weeks * per_day, coverage=share)
-            name, fdr = f"if all are rated: {_exact(share)} answered", guarantee(learner, case).fdr
+            name, fdr = f"{ALL_RATED}{_exact(share)} answered", guarantee(learner, case).fdr
             rows.append({"weeks": weeks, "limit": name, "answers": case.answered, "audits": 0, "fdr": fdr})
     return rows
 
@@ -185,8 +185,8 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         note = (
             f"Audits prove their limit with {_exact(1 - plan.delta)} confidence: {audits_per_day:,} a day, if "
             f"{_exact(plan.answered)} of {per_day:,} questions a day are answered, {_exact(plan.alpha)} of them "
-            f"wrong. All rated: what {ACI_RANK} guarantees, for certain and without audits, {start} log, if this "
-            "share is answered and each answer is rated correctly and at once."
+            f"wrong. The other lines are what {ACI_RANK} guarantees, for certain and without audits, {start} log, "
+            "if this share is answered and each answer is rated correctly and at once."
         )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share = f"{probability:.4g}"
@@ -216,7 +216,7 @@ def draw_limits(table: Any, alpha: float, note: str) -> Any:
     top = max(proved.max(), 1.01 * alpha)  # NaN is not larger
     ends = [(alpha, f"target: {_exact(alpha)}", "black")]
     for style, name, line in figures.styled_lines(rows.assign(fdr=proved), "limit"):
-        short = name.replace("if all are rated: ", "") + ", all rated" * (name != AUDIT_LIMIT)
+        short = name.removeprefix(ALL_RATED)
         axes.plot(
             line["weeks"], line["fdr"], markevery=[week - 1 for week in PRINTED_WEEKS], clip_on=False, **style
         )

@@ -155,12 +155,12 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     add_note(figure, f"Each title begins with {plain(start)}" * bool(start))
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
-    titles = [", ".join(as_label(by[i], values[i]) for i in differ) for values, _ in groups]
+    names = dict(zip(sources, text_table.values_of([x.removeprefix(start) for x in sources]), strict=True))
+    titles = [", ".join(as_label(by[i], names.get(x[i], x[i])) for i in differ) for x, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
-        title = sub("([:,])(?! )", r"\1 ", titles[index].removeprefix(plain(start))).replace(" = ", "\xa0=\xa0")
-        axes.set_title(
-            fill(title, int(13 * inches / width), break_on_hyphens=False).replace("\xa0", " "), fontsize=8
-        )
+        title = sub("([:,])(?! )", r"\1 ", titles[index]).replace(" = ", "\xa0=\xa0")
+        title = fill(title, int(13 * inches / width), break_long_words=False).replace("\xa0", " ")
+        axes.set_title(title, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(which="both", labelsize=8)
         axes.xaxis.label.set_size(8)
@@ -169,8 +169,10 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
         axes.set_axis_off()
     if len(groups) > size:
         add_note(figure, f"{len(groups) - size} more panels are not drawn: see the tables.")
-    for row in grid:
-        row[0].set_ylabel(fill(label, 30, break_on_hyphens=False), fontsize=8)
+    if height > 1:
+        figure.supylabel(label, fontsize=8)
+    else:
+        grid[0, 0].set_ylabel(fill(label, 30, break_on_hyphens=False), fontsize=8)
     return figure, panels
 
 
@@ -195,13 +197,23 @@ def end_bars(axes: Axes, bars: Sequence[tuple[float, float, Mapping[str, Any]]])
 
 
 def end_labels(axes: Axes, labels: Iterable[tuple[float, str, Any]]) -> None:
-    """Write texts (y, text, color) right of the axes, each beside its y, or above it where it would overlap."""
-    height, step = -1.0, 9 * axes.figure.dpi / 72 / axes.get_window_extent().height  # parts of the axis
-    for y, text, color in sorted(labels, key=itemgetter(0)):
-        end = axes.transAxes.inverted().transform(axes.transData.transform((1, y)))[1]
-        height = max(end, height + step)
-        line_to = {"arrowstyle": "-", "linewidth": 0.4, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
-        beside = dict[str, Any](xytext=(1.05, height), xycoords="axes fraction", textcoords="axes fraction")
+    """Write texts (y, text, color) right of the axes, each beside its y, or as near as it does not overlap."""
+    ordered, step = sorted(labels, key=itemgetter(0)), 9 * axes.figure.dpi / 72 / axes.get_window_extent().height
+    to_parts = axes.transData + axes.transAxes.inverted()  # of the axis
+    ends = [to_parts.transform((1, y))[1] for y, *_ in ordered]
+    groups = list[
+        tuple[float, int]
+    ]()  # texts one above another: the mean of the ends, less the steps, and the number
+    for number, end in enumerate(ends):
+        mean, count = end - step * number, 1
+        while groups and groups[-1][0] > mean:
+            below, size = groups.pop()
+            mean, count = (below * size + mean * count) / (size + count), size + count
+        groups.append((mean, count))
+    heights = np.repeat(*np.transpose(groups).astype(object)) + step * np.arange(len(ends)) if groups else []
+    for (_, text, color), end, height in zip(ordered, ends, heights, strict=True):
+        line_to = {"arrowstyle": "-", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+        beside = dict[str, Any](xytext=(1.08, height), xycoords="axes fraction", textcoords="axes fraction")
         style = dict[str, Any](fontsize=7, va="center", color=[0.8 * part for part in to_rgb(color)])
         axes.annotate(
             text, (1, end), annotation_clip=False, arrowprops=line_to | {"color": color}, **beside, **style
@@ -219,7 +231,7 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     """
     entries = dict[str, Any]()  # handles by label; those of the fullest panel are in order
     for axes, _ in sorted(panels, key=_count_labels, reverse=True):
-        entries = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) | entries
+        entries |= {x: y for y, x in zip(*axes.get_legend_handles_labels(), strict=True) if x not in entries}
     grid = figure.axes[0].get_gridspec()
     for axes, _ in panels[: max(len(panels) - grid.ncols, 0)] if grid is not None else ():
         axes.set_xlabel("")

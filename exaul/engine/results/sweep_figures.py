@@ -29,7 +29,6 @@ from exaul.engine.results.figures import (
     panel_grid,
     round_ticks,
     styled_lines,
-    styles,
     to_rgb,
     with_trials,
 )
@@ -64,7 +63,12 @@ BOUNDS = {
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
 LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
-EARLY = 0.03  # of the rounds: their noise does not set the scale of an axis (chosen)
+EARLY, SETTLED = 0.03, 0.1  # of the rounds: earlier noise does not set an axis, nor does that of FDRs (chosen)
+MARKERS = 0.22 * np.arange(4)  # where a line over rounds has its markers, in parts of the axis (chosen)
+ASKED, GREYS = (
+    20,
+    (("black", "-"), ("#737373", "--"), ("#525252", ":")),
+)  # points of a line of what was asked, looks
 BARS = 6  # most values that stand apart, each with its marks and bars (chosen)
 BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
 
@@ -136,7 +140,10 @@ def over_time(
         axes.set_ylim(ends)
         bars = list[tuple[float, float, dict[str, Any]]]()
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
-            spaced = style | {"markevery": (0.02 + 0.012 * number, 0.2)}  # markers of lines at different rounds
+            places = 0.05 + 0.02 * number + MARKERS  # parts of the axis, others for each line
+            t = np.log(line["t"]) if is_log else line["t"]
+            marked = np.searchsorted(t, t.iloc[0] + places % 0.95 * (t.iloc[-1] - t.iloc[0]))
+            spaced = style | {"markevery": np.unique(marked).tolist()}
             band = line[line["t"] > first] if not is_crowded else line[:0]
             _band(axes, band["t"] / unit, band, curve, style)
             axes.plot(line["t"] / unit, line[f"{curve}_mean"], label=as_label(lines, name), **spaced)
@@ -159,11 +166,14 @@ def over_time(
         if are_shares:
             in_percent(axes.yaxis)
     note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
-    note += " Lower shares, of the first rounds, are not shown." * bool((curves[f"{curve}_mean"] < ends[0]).any())
+    is_cut = ~drawn[f"{curve}_mean"].between(*ends)
+    note += " Shares of the first rounds that are beyond the axis are not shown." * bool(
+        is_cut.any() and are_shares
+    )
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
         note += _bound_note(panels[0][0], drawn, dotted, where=" where it is below $t$")
-        note += f" From -{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
+        note += f" From \N{MINUS SIGN}{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
     add_legend(figure, panels, note)
     return figure
 
@@ -173,15 +183,15 @@ def _heights(
 ) -> tuple[dict[str, Any], tuple[float, float]]:
     """Return the scale and the ends of the y axis of ``over_time``; ``final`` are the rows whose bars are drawn."""
     horizon = drawn["t"].max()
-    late = drawn[drawn["t"] > EARLY * horizon]
+    late = drawn[drawn["t"] > (SETTLED if curve == "fdr" else EARLY) * horizon]
     kinds = ("mean", "mean") if curve in ("fdr", "answered") else ("q05", "q95")  # bands of few answers are wide
     tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_{kinds[1]}", dotted) if column)
     top = max(drawn["alpha"].max() * (curve == "fdr"), *tops, *final[f"{curve}_q95"])
     lowest = min(late[f"{curve}_{kinds[0]}"].min(), *final[f"{curve}_q05"], np.inf)
     low = max(lowest - 0.05, 0.0) if curve == "answered" else min(lowest, 0.0)
     if curve == "fdr":
-        settled = late.loc[late["t"] > horizon / 10, "fdr_mean" if len(final) else "fdr_q05"]
-        low = fdr_start(min(drawn["alpha"].min(), settled.min(), *final["fdr_q05"]), top)
+        lowest = min(drawn["alpha"].min(), *late["fdr_mean" if len(final) else "fdr_q05"], *final["fdr_q05"])
+        low = fdr_start(lowest, top)
     margin = 0.04 * (top - low) or 0.01  # a constant curve has no range
     if not dotted or not (is_log or max(top, -low) > 10 * LINEAR):  # fewer are readable on a linear axis
         return {"value": "linear"}, (low - margin, top + 4 * margin)
@@ -255,7 +265,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     note = _spread_note(points, column, "mark" if are_marks else "line", "bar" if are_apart else "band")
     note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
     note += missing_note(table, table[column].notna(), "has a regret of 0" if bound else "shows nothing")
-    note += " From -1 to 1 the y axis is linear." * (scale["value"] == "symlog")
+    note += " From \N{MINUS SIGN}1 to 1 the y axis is linear." * (scale["value"] == "symlog")
     if bound:
         is_cut = bool((table[bound] == np.inf).any())
         note += _bound_note(panels[0][0], table.dropna(subset=column), bound, " where it is below $T$" * is_cut)
@@ -296,11 +306,11 @@ def _heights_at(means: Table, table: Table, column: str) -> tuple[dict[str, Any]
 
 
 def _draw_slopes(axes: Axes, lines: Sequence[tuple[Any, Any, Table]], are_beside: bool) -> None:
-    """Draw a line of slope 1/2 through the middle of the panel and, if asked for, the slopes beside the lines."""
-    T, heights = (np.sort(x) for x in (axes.get_xlim(), axes.get_ylim()))
+    """Draw a line of slope 1/2 below all lines and, if asked for, the slopes beside the lines."""
     if axes.get_yscale() == "log":
-        middle = np.sqrt(heights.prod() / np.sqrt(T.prod()))
-        axes.plot(T, middle * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
+        T = lines[0][2].index.to_numpy()
+        lowest = min((x.iloc[:, 0] / np.sqrt(x.index)).min() for *_, x in lines)
+        axes.plot(T, 0.8 * lowest * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
     sloped = [(style, line) for style, _, line in lines if line["slope"].iloc[0] > 0]
     if are_beside:
         end_labels(axes, [(x.iloc[-1, 0], f"{x['slope'].iloc[0]:.2f}", style["color"]) for style, x in sloped])
@@ -344,15 +354,18 @@ def asked_figure(table: Table) -> Figure:
     kinds["underconfident"] = "right, score below the pool's mean"
     figure, panels = panel_grid(first, "share of the questions asked", by=["learner"])
     for axes, rows in panels:
-        for style, (kind, label) in zip(styles(), kinds.items(), strict=False):
-            _band(axes, rows["t"], rows, kind, style)
-            axes.plot(rows["t"], rows[f"{kind}_mean"], label=label, **style | {"marker": ""})
+        asked = rows["t"].diff().fillna(rows["t"])
+        part = np.arange(len(rows)) * ASKED // max(len(rows), ASKED)  # of the rounds; fewer questions are noise
+        for (kind, label), (color, dashes) in zip(kinds.items(), GREYS, strict=True):
+            share = (rows[f"{kind}_mean"] * asked).groupby(part).sum() / asked.groupby(part).sum()
+            axes.plot(rows["t"].groupby(part).max(), share, dashes, color=color, linewidth=1.2, label=label)
         axes.set(xlim=(0, rows["t"].max()), xlabel="round $t$")
+        axes.locator_params(axis="x", nbins=4)
         axes.xaxis.set_major_formatter(COUNT)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=8)
         in_percent(axes.yaxis)
     cell = f"{as_label('alpha', alpha)} and {as_label('lambda', lam)}" + " (the first)" * (len(first) < len(table))
-    add_legend(figure, panels, f"Shares since the last checkpoint, at {cell}. {_spread_note(first, 'hard')}")
+    add_legend(figure, panels, f"Shares of each twentieth of the rounds, mean over trials, at {cell}.")
     return figure
 
 
@@ -399,8 +412,8 @@ def _bound_note(axes: Axes, rows: Table, bound: str, where: str = "") -> str:
 def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
     """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
 
-    Best is the top, left of the target. A learner that answers nothing has no mark. The mark of the advised learner
-    is filled, in a ring, if the sweep starts it from a log; ``advised`` is as ``best`` of ``draw``.
+    Best is the top, left of the target. A learner that answers nothing has no mark. The advised learner has a ring,
+    if the sweep starts it from a log; ``advised`` is as ``best`` of ``draw``.
     """
     figure, panels = panel_grid(trials, ANSWERED, by=PANEL)
     named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
@@ -424,11 +437,9 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
                 mark = style | {"linestyle": "", "markersize": 6, "clip_on": False, "zorder": 3}  # over spreads
                 is_rate = ", " in name and style["fillstyle"] != "none"  # rates differ in what is filled
                 white = {} if is_rate else {"markerfacecolor": "white", "fillstyle": "full"}
-                (dot,) = axes.plot(fdr, answered, label=plain(name), markerfacecoloralt="white", **mark | white)
+                axes.plot(fdr, answered, label=plain(name), markerfacecoloralt="white", **mark | white)
                 dots[plain(name)] = fdr, answered
                 if from_log and name.partition(", ")[0] == best[-1] and group["step"].iloc[0] == STEP:
-                    pale = [0.3 * part + 0.7 for part in to_rgb(style["color"])]
-                    dot.set(markerfacecolor=pale, markersize=9, zorder=2.5)  # so that it is seen below others
                     ring = {"marker": "o", "markersize": 14, "markeredgecolor": "black", "markerfacecolor": "none"}
                     axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8)
                     ringed = plain(name)

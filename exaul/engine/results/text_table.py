@@ -134,6 +134,12 @@ def shared_start(names: Sequence[str]) -> str:
     return start if all(len(name) > len(start) for name in names) else ""
 
 
+def values_of(names: Sequence[str]) -> list[str]:
+    """Return names of traces without their ``column=``, if they stay distinct."""
+    values = [re.sub("[^:,=]*=", "", name).replace(",", ", ") for name in names]
+    return values if len(set(values)) == len(names) else list(names)
+
+
 def as_label(column: str, value: Any) -> str:
     """Return the value of a column in a figure; of alpha and lambda with the letter, as a formula of matplotlib."""
     if column in ("alpha", "lambda"):
@@ -173,7 +179,7 @@ class _Wrapper(textwrap.TextWrapper):
 def plain(text: str) -> str:
     """Escape dollar signs, which begin a formula in matplotlib; draw arrows, and rates as formulas."""
     text = text.replace("$", "\\$").replace("->", "\N{RIGHTWARDS ARROW}")
-    return re.sub(r"\b(eta|gamma) x (?=[\d.])", r"$\\\1 \\times$ ", text)
+    return re.sub(r"\b(eta|gamma) x ([\d.e+-]+)", r"$\\\1 \\times \2$", text)
 
 
 def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]]:

@@ -1,7 +1,6 @@
 """Draw figures of a sweep over traces."""
 
 from collections.abc import Sequence
-from re import sub
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,8 @@ FIELD, HEIGHT, LETTER, PAGE = 0.27, 0.19, 0.06, 9.0
 
 def _short_names(names: Sequence[str], longest: int) -> list[str]:
     """Return names without ``column=``, abridged to so many characters, or to more if they stay distinct."""
-    values = [sub("[^:,=]*=", "", name).replace(",", ", ") for name in names]
-    short = values if len(set(values)) == len(names) else list(names)
     for size in range(longest, LONGEST_NAME + 1):
-        abridged = [plain(text_table.abridge(name, size)) for name in short]
+        abridged = [plain(text_table.abridge(name, size)) for name in text_table.values_of(names)]
         if len(set(abridged)) == len(names):
             break
     return abridged
@@ -58,7 +55,7 @@ def traces_by_learner(table: Table) -> Figure:
     table = table[~table["learner"].isin(constant.index)]
     widest, least = Figure().get_figwidth(), FIELD * len(learners) + 0.2
     fits = 0.9 + table["alpha"].nunique() * least <= widest
-    with at_most_wide(widest if fits else min(widest, 3.3)):  # one panel in a row
+    with at_most_wide(widest if fits else min(widest, 3.1)):  # one panel in a row
         figure, panels = panel_grid(table, "", by=["alpha"])
     grid = panels[0][0].get_gridspec()
     assert grid is not None

@@ -194,7 +194,7 @@ def _figures(tables: Tables) -> Figures:
             rows, swept, "regret", ["environment"], "mean_bound"
         )
         of_rounds = f"{as_range(rows['horizon'])} rounds, with {as_range(rows['arms'])} thresholds"
-        figures.add_note(figure, f"A mark is the mean over {as_range(rows['trials'])} trials of {of_rounds}.")
+        figures.add_note(figure, f"{as_range(rows['trials'])} trials of {of_rounds}.")
         limits = rows[swept].min() / 1.5, rows[swept].max() * 1.5  # the same in all panels
         for axes in figure.axes:
             axes.set_xlim(limits)

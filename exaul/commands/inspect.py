@@ -78,7 +78,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         from exaul.engine.results import figures  # imports matplotlib
 
         table = files.Table({"threshold": thresholds, "coverage": coverage, "risk": risk})
-        marked = {alpha: best[alpha][1:] if alpha in best else None for alpha in alphas}
+        marked = {alpha: best.get(alpha) for alpha in alphas}
         drawn = {"risk-coverage": draw_risk(table, float(errors.mean()), len(scores), marked)}
         drawn["reliability"] = draw_reliability(scores, errors)
         for figure in drawn.values():
@@ -170,7 +170,7 @@ def _describe_least(shares: Mapping[float, float], records: Records) -> str:
 
 
 def draw_risk(
-    thresholds: files.Table, error_rate: float, count: int, best: Mapping[float, tuple[float, float] | None]
+    thresholds: files.Table, error_rate: float, count: int, best: Mapping[float, tuple[str, float, float] | None]
 ) -> Any:
     """Draw the FDR of thresholds against the share that they answer: the risk-coverage curve.
 
@@ -186,7 +186,7 @@ def draw_risk(
     from exaul.engine.results import figures  # imports matplotlib
 
     figure, panels = figures.panel_grid(thresholds, figures.FDR)
-    axes, reached = panels[0][0], [share for share, _ in filter(None, best.values())]
+    axes, reached = panels[0][0], [share for _, share, _ in filter(None, best.values())]
     first = min([FEW_ANSWERS / count, 0.05, *reached])  # FDRs of fewer answers are noise
     few = thresholds["coverage"] < first
     coverage, risk = (thresholds.loc[~few, column].to_numpy() for column in ("coverage", "risk"))
@@ -201,12 +201,12 @@ def draw_risk(
     for alpha, of_alpha in best.items():  # right of the mark, the curve is above alpha
         fdr, text = min(alpha, error_rate), "not reached"  # the curve ends where all is answered
         if of_alpha:
-            share, at_threshold = of_alpha
+            threshold, share, at_threshold = of_alpha
             axes.plot([1, share, share], [fdr, fdr, 0], color="#525252", linewidth=0.7, linestyle=":")
             axes.plot(share, at_threshold, "o", color="black", markersize=3.5, clip_on=False)
-            text = f"{share:.1%}"
+            text = f"{share:.1%}, {threshold}"
         labels.append((fdr, f"{100 * alpha:.4g}%: {text}", "black"))
-    axes.text(1.05, 1.03, "$\\alpha$: answered", fontsize=7, transform=axes.transAxes)
+    axes.text(1.05, 1.03, "$\\alpha$: answered, least score", fontsize=7, transform=axes.transAxes)
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1.02), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)
     figures.end_labels(axes, labels)

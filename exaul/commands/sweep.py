@@ -93,7 +93,9 @@ class Figures(Configuration):
     out: str | None = setting(
         None, "folder (absent or empty) for the figures and a table.tex of what is chosen below", "DIR"
     )
-    learners: tuple[str, ...] = setting((), "learners to draw (default: all)", "NAME")
+    learners: tuple[str, ...] = setting(
+        (), "learners to draw (default: all); 'ew, eta x 4', as in figures, is one at a rate", "NAME"
+    )
     alphas: tuple[float, ...] = setting((), "target FDRs to draw", "ALPHA")
     lambdas: tuple[float, ...] = setting((), "lambdas to draw", "LAMBDA")
     eta_scales: tuple[float, ...] = setting((), "factors of eta and gamma to draw", "X")

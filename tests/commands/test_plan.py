@@ -276,7 +276,7 @@ def test_the_figure_of_weeks_shows_each_limit_and_says_which_are_certain(tmp_pat
     drawn = np.concatenate([line.get_ydata() for line in axes.lines[:-1]])
     assert (np.nanmin(drawn) > axes.get_ylim()[0], np.nanmax(drawn) < axes.get_ylim()[1]) == (True, True)
     assert np.isnan(drawn).sum() == 1  # week 1, if 10% are answered
-    assert said.endswith(" No limit below 100% until week 1: 10% answered, all rated.")
+    assert said.endswith(" No limit below 100% until week 1: 10% answered.")
     assert "with 95% confidence" in said
     assert "for certain" in said
     assert f"audits prove: {lines[7].split()[-1]}" in [text.get_text() for text in axes.texts]

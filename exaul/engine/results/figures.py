@@ -159,8 +159,9 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     titles = [", ".join(as_label(by[i], names.get(x[i], x[i])) for i in differ) for x, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
         title = sub("([:,])(?! )", r"\1 ", titles[index]).replace(" = ", "\xa0=\xa0")
-        title = fill(title, int(13 * inches / width), break_long_words=False).replace("\xa0", " ")
-        axes.set_title(title, fontsize=8)
+        points = 8 if inches / width > _WIDE_PANEL - 0.1 else 7
+        title = fill(title, int(104 / points * inches / width), break_long_words=False).replace("\xa0", " ")
+        axes.set_title(title, fontsize=points)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(which="both", labelsize=8)
         axes.xaxis.label.set_size(8)
@@ -201,16 +202,14 @@ def end_labels(axes: Axes, labels: Iterable[tuple[float, str, Any]]) -> None:
     ordered, step = sorted(labels, key=itemgetter(0)), 9 * axes.figure.dpi / 72 / axes.get_window_extent().height
     to_parts = axes.transData + axes.transAxes.inverted()  # of the axis
     ends = [to_parts.transform((1, y))[1] for y, *_ in ordered]
-    groups = list[
-        tuple[float, int]
-    ]()  # texts one above another: the mean of the ends, less the steps, and the number
+    groups = list[tuple[float, int]]()  # of texts one above another: mean of the ends less the steps, and number
     for number, end in enumerate(ends):
         mean, count = end - step * number, 1
         while groups and groups[-1][0] > mean:
             below, size = groups.pop()
             mean, count = (below * size + mean * count) / (size + count), size + count
         groups.append((mean, count))
-    heights = np.repeat(*np.transpose(groups).astype(object)) + step * np.arange(len(ends)) if groups else []
+    heights = [mean for mean, count in groups for _ in range(count)] + step * np.arange(len(ends))
     for (_, text, color), end, height in zip(ordered, ends, heights, strict=True):
         line_to = {"arrowstyle": "-", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
         beside = dict[str, Any](xytext=(1.08, height), xycoords="axes fraction", textcoords="axes fraction")

@@ -26,6 +26,7 @@ from exaul.engine.results.text_table import (
     plain,
     short_learner_names,
     traces_by_answerable,
+    with_rates,
     wrap,
 )
 from exaul.engine.results.trials import lemma_holds, risk_holds, traces_table
@@ -275,8 +276,10 @@ def choose(path: Path, table: Table, chosen: Mapping[str, Collection[Any]]) -> T
         if column not in table:
             continue
         cells, unused = table[column], table[column].isna()
-        if column == "learner":
-            cells = cells.where(cells.isin(values), cells.str.rpartition(":")[2])
+        if column == "learner":  # also named as figures do
+            rated = with_rates(short_learner_names(table))["learner"]
+            short = cells.where(cells.isin(values), cells.str.rpartition(":")[2])
+            cells = rated.where(rated.isin(values), short)
         if lacking := [value for value in values if not (cells == value).any()]:
             listed = ", ".join(str(value) for value in cells.dropna().unique())
             raise BadInput(f"{field_name}: {lacking[0]} found; {path} has {listed}")

@@ -65,10 +65,8 @@ LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this numb
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 EARLY, SETTLED = 0.03, 0.1  # of the rounds: earlier noise does not set an axis, nor does that of FDRs (chosen)
 MARKERS = 0.22 * np.arange(4)  # where a line over rounds has its markers, in parts of the axis (chosen)
-ASKED, GREYS = (
-    20,
-    (("black", "-"), ("#737373", "--"), ("#525252", ":")),
-)  # points of a line of what was asked, looks
+ASKED = 20  # points of a line of what was asked (chosen)
+GREYS = ("black", "-"), ("#737373", "--"), ("#525252", ":")  # styles of lines that are no learners
 BARS = 6  # most values that stand apart, each with its marks and bars (chosen)
 BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
 
@@ -134,6 +132,8 @@ def over_time(
     scale, ends = _heights(drawn, final, curve, dotted, is_log)
     for axes, rows in panels:
         start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
+        if scale["value"] == "log":
+            start = rows.loc[rows[f"{curve}_mean"] > ends[0], "t"].min()
         axes.set(xscale="log" if is_log else "linear", xlabel=rounds)
         axes.set_xlim(start * is_log, rows["t"].max() / unit)
         axes.set_yscale(**scale)
@@ -150,7 +150,7 @@ def over_time(
             bars.append((line[f"{curve}_q05"].iloc[-1], line[f"{curve}_q95"].iloc[-1], style))
             if dotted:
                 bound = line[dotted].where(line[dotted] < line["t"])  # no R_t and no regret is above t
-                if bound.notna().any():
+                if bound.count() > 1:
                     axes.plot(line["t"] / unit, bound, **spaced | BOUND_STYLE)
         if is_crowded:
             end_bars(axes, bars)
@@ -167,9 +167,7 @@ def over_time(
             in_percent(axes.yaxis)
     note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
     is_cut = ~drawn[f"{curve}_mean"].between(*ends)
-    note += " Shares of the first rounds that are beyond the axis are not shown." * bool(
-        is_cut.any() and are_shares
-    )
+    note += " Values of the first rounds beyond the axis are not shown." * bool(is_cut.any())
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
         note += _bound_note(panels[0][0], drawn, dotted, where=" where it is below $t$")
@@ -196,7 +194,7 @@ def _heights(
     if not dotted or not (is_log or max(top, -low) > 10 * LINEAR):  # fewer are readable on a linear axis
         return {"value": "linear"}, (low - margin, top + 4 * margin)
     if is_log and late[f"{curve}_mean"].min() > 1:  # then a power of t is a straight line
-        return {"value": "log"}, (1, 2 * top + LINEAR)
+        return {"value": "log", "subs": [3]}, (1, 2 * top + LINEAR)
     scale = {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4, "subs": [3]}  # without a bend at LINEAR
     return scale, (2 * low - LINEAR / 10, 2 * top + LINEAR)
 
@@ -250,7 +248,8 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
                 _band(axes, x, line, column, style)
             axes.plot(x, line[f"{column}_mean"], label=label, **look)
             if bound and line[bound].count() > 1:
-                axes.plot(x, line[bound], **style | BOUND_STYLE)
+                dashes = {"linestyle": "", "marker": "_", "markersize": 6} if are_marks else {}
+                axes.plot(x, line[bound], **style | BOUND_STYLE | dashes)
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             middle = np.searchsorted(values, target.index)
@@ -421,19 +420,17 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     shares = 1 - learners["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     ringed, margin = "", max(0.15 * (high - low), 0.03)
-    mean, ends = learners["fdr"].mean(), learners["fdr"].quantile([0.05, 0.95]).unstack()
-    drawn = [trials["alpha"], *(x[shares > 0] for x in (mean, ends[0.05], ends[0.95]))]
-    largest = max(x.max() for x in drawn)  # NaN is not above
-    left = fdr_start(min(x.min() for x in drawn), largest)
-    right = largest + 0.08 * (largest - left)
     best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
+        fdrs = [alpha]  # which each panel shows
         best.append(advised.get((rows["source"].iloc[0], alpha)))
         for style, name, group in styled_lines(rows):
             fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
             if answered > 0:
-                axes.hlines(answered, *group["fdr"].quantile([0.05, 0.95]), color=style["color"], linewidth=1)
+                spread = group["fdr"].quantile([0.05, 0.95])
+                axes.hlines(answered, *spread, color=style["color"], linewidth=1)
+                fdrs += [fdr, *spread]
                 mark = style | {"linestyle": "", "markersize": 6, "clip_on": False, "zorder": 3}  # over spreads
                 is_rate = ", " in name and style["fillstyle"] != "none"  # rates differ in what is filled
                 white = {} if is_rate else {"markerfacecolor": "white", "fillstyle": "full"}
@@ -445,10 +442,15 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
                     ringed = plain(name)
         axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
         broken = FDR if len(panels) == 1 else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
-        axes.set(xlim=(left, right), ylim=(max(low - margin, 0), high + margin), xlabel=broken)
+        left = fdr_start(min(fdrs), max(fdrs))
+        axes.set(
+            xlim=(left, max(fdrs) + 0.08 * (max(fdrs) - left)),
+            ylim=(max(low - margin, 0), high + margin),
+            xlabel=broken,
+        )
         in_percent(axes.xaxis, axes.yaxis)
-    spread = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
-    note = f"{spread * (trials['trial'].nunique() > 1)}The target is dashed.{_advice_note(best, ringed)}"
+    marks = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
+    note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{_advice_note(best, ringed)}"
     add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))
     if named:
         figure.draw_without_rendering()  # lays out the panel

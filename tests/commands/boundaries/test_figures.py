@@ -194,7 +194,7 @@ def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
     assert main(["figures", "out", *chosen, "--out", "chosen"]) == 0
     assert {*drawn} == {"answered", *sweep_figures.OVER_TIME, *(f"{x}-by-step" for x in sweep_figures.AT_HORIZON)}
     named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
-    assert named == ["exaul, $\\eta \\times$ 2", "aci-rank, step 0.05", "aci-rank, step 0.1", figures.TARGET]
+    assert named == ["exaul, $\\eta \\times 2$", "aci-rank, step 0.05", "aci-rank, step 0.1", figures.TARGET]
     assert len(drawn["fdr"].axes) == 1
     assert Path("chosen/table.tex").read_text().count("\naci-rank") == 2
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == written
@@ -399,7 +399,7 @@ def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_lar
     assert axes.get_ylim()[0] == pytest.approx(start - 0.04 * (0.45 - start))
     said = " ".join(figure.get_supxlabel().split())
     assert "its bar beside its end spans" in said
-    assert ("Lower shares, of the first rounds, are not shown." in said) == (start > 0)
+    assert ("Values of the first rounds beyond the axis are not shown." in said) == (start > 0)
     bars = [line for line in axes.lines if not line.get_clip_on()]
     ends = np.array([bar.get_transform().transform(bar.get_xydata()) for bar in bars])
     assert len(bars) == len(LEARNERS)
@@ -493,7 +493,7 @@ def test_reliability_never_splits_rows_of_one_score():
 def test_no_line_of_thresholds_crosses_where_rows_tie():
     """A threshold answers 2% or 70%; at alpha = .1 the dot is at the FDR of the first, .02."""
     curve = files.Table({"coverage": [1.0, 1.0, 0.7, 0.02, 0.01, 0.0], "risk": [0.2, 0.2, 0.12, 0.02, 0.0, np.nan]})
-    figure = inspect.draw_risk(curve, 0.2, 3000, {0.1: (0.02, 0.02)})
+    figure = inspect.draw_risk(curve, 0.2, 3000, {0.1: ("0.99", 0.02, 0.02)})
     line, _, _, dot = figure.axes[0].lines
     nan = [np.nan] * 2
     np.testing.assert_equal(line.get_xydata(), [[1, 0.2], [1, 0.2], nan, [0.7, 0.12], nan, [0.02, 0.02], [0.01, 0]])
@@ -504,15 +504,15 @@ def test_no_line_of_thresholds_crosses_where_rows_tie():
 
 def test_each_alpha_is_marked_with_its_share_or_said_to_be_not_reached():
     curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
-    figure = inspect.draw_risk(curve, 0.2, 3000, {0.1: (0.25, 0.08), 0.2: (0.5, 0.2), 0.05: None})
+    figure = inspect.draw_risk(curve, 0.2, 3000, {0.1: ("0.8", 0.25, 0.08), 0.2: ("0.7", 0.5, 0.2), 0.05: None})
     (axes,) = figure.axes
-    labels = ["$\\alpha$: answered", "5%: not reached", "10%: 25.0%", "20%: 50.0%"]
+    labels = ["$\\alpha$: answered, least score", "5%: not reached", "10%: 25.0%, 0.8", "20%: 50.0%, 0.7"]
     assert [x.get_text() for x in axes.texts] == labels
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
     assert marks[::2] == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]
     assert marks[1::2] == [[[0.25, 0.08]], [[0.5, 0.2]]]
     curve = files.Table({"coverage": [1.0, 0.02, 0.009, 0.0], "risk": [0.4, 0.2, 1.0, np.nan]})
-    figure = inspect.draw_risk(curve, 0.4, 3000, {0.3: (0.02, 0.2)})
+    figure = inspect.draw_risk(curve, 0.4, 3000, {0.3: ("0.9", 0.02, 0.2)})
     assert figure.axes[0].get_ylim() == (0, pytest.approx(0.44))  # whatever the first rows
     assert "Thresholds that answer less than 1% are not drawn." in " ".join(figure.get_supxlabel().split())
 

@@ -13,12 +13,11 @@ import numpy as np
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes as Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb as to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.ticker import NullLocator as NullLocator
-from matplotlib.transforms import Bbox as Bbox
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import Bbox, ScaledTranslation
 
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import LEARNERS
@@ -54,6 +53,7 @@ _PANEL_WIDTH, _SINGLE = 1.6, 3.3  # least inches of a panel in a row of several,
 _WIDE_PANEL = 2.1  # inches of a panel of several if there is room
 _HEIGHTS = 2.2, 1.8  # inches of a panel, of one row and of several
 _LEAST_BAR, _ASIDE = 3, 2.5  # points: length of the shortest bar that is drawn, and between bars side by side
+_BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 LETTERS = 14  # of the names of ticks that fit in an inch
 PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
@@ -219,6 +219,45 @@ def end_labels(axes: Axes, labels: Iterable[tuple[float, str, Any]]) -> None:
         )
 
 
+def name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -> None:
+    """Write a name beside each dot, in its color, at the nearest free place, with a line to it if it is far."""
+
+    def gap(box: Bbox, point: Any) -> float:
+        return float(np.hypot(*np.maximum(np.maximum(box.min - point, point - box.max), 0)))
+
+    places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
+    colors = {str(line.get_label()): to_rgb(line.get_markeredgecolor()) for line in axes.lines}
+    scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
+    occupied = [Bbox([dot, dot]).padded((9 if name == bold else 5) * scale) for name, dot in places.items()]
+    occupied.append(axes.lines[-1].get_window_extent())  # the target
+    occupied += [axes.transData.transform_bbox(x.get_datalim(axes.transData)) for x in axes.collections]  # spreads
+    for name in sorted(dots, key=lambda name: dots[name][1]):
+        width, boxes = (4.1 if name == bold else 3.5) * len(name) + 3, dict[tuple[int, int], Bbox]()
+        for right, up in near:
+            corner = places[name] + scale * np.array([right + width * (np.sign(right) - 1) / 2, up - 4])
+            boxes[right, up] = Bbox([corner, corner + scale * np.array([width, 8])])
+        fitting = [offset for offset in near if axes.bbox.count_contains(boxes[offset].corners()) == 4] or near
+        free = min(boxes[offset].count_overlaps(occupied) for offset in fitting)
+        fitting = [offset for offset in fitting if boxes[offset].count_overlaps(occupied) == free]
+        # a name that is nearer to another dot would be read as its name
+        owned = [x for x in fitting if min(places, key=lambda dot: gap(boxes[x], places[dot])) == name]
+        best = (owned or fitting)[0]
+        occupied.append(boxes[best])
+        text_style = dict[str, Any](fontsize=7, va="center", bbox={"color": "white", "pad": 0.5}, zorder=1)
+        text_style |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
+        text_style["color"] = [0.8 * part for part in colors[name]]  # darker, as letters are thin
+        is_far = gap(boxes[best], places[name]) > 10 * scale
+        line = {
+            "arrowstyle": "-",
+            "color": colors[name],
+            "linewidth": 0.6 * is_far,
+            "linestyle": ":",
+            "shrinkA": 0,
+            "shrinkB": 4,
+        }
+        axes.annotate(name, dots[name], best, arrowprops=line, weight=400 + 300 * (name == bold), **text_style)
+
+
 def _count_labels(panel: tuple[Axes, Table]) -> int:
     return len(panel[0].get_legend_handles_labels()[1])
 
@@ -230,7 +269,8 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     """
     entries = dict[str, Any]()  # handles by label; those of the fullest panel are in order
     for axes, _ in sorted(panels, key=_count_labels, reverse=True):
-        entries |= {x: y for y, x in zip(*axes.get_legend_handles_labels(), strict=True) if x not in entries}
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
     grid = figure.axes[0].get_gridspec()
     for axes, _ in panels[: max(len(panels) - grid.ncols, 0)] if grid is not None else ():
         axes.set_xlabel("")

@@ -17,7 +17,6 @@ from exaul.engine.results.figures import (
     TARGET,
     TARGET_STYLE,
     Axes,
-    Bbox,
     Figure,
     NullLocator,
     add_legend,
@@ -26,10 +25,10 @@ from exaul.engine.results.figures import (
     end_labels,
     fdr_start,
     in_percent,
+    name_dots,
     panel_grid,
     round_ticks,
     styled_lines,
-    to_rgb,
     with_trials,
 )
 from exaul.engine.results.summary import NONE
@@ -37,7 +36,6 @@ from exaul.engine.results.text_table import as_label, plain, rounded, with_answe
 from exaul.kernels.learners.aci_rank import STEP
 
 _NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
-_BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
 REGRET = "regret (in units of the loss)"
 OVER_TIME = {  # by name of the figure: ``curve``, ``label`` and ``dotted`` of ``over_time``
     "fdr": ("fdr", FDR, ""),
@@ -454,7 +452,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))
     if named:
         figure.draw_without_rendering()  # lays out the panel
-        _name_dots(axes, dots, bold=ringed)
+        name_dots(axes, dots, bold=ringed)
     return figure
 
 
@@ -466,42 +464,3 @@ def _advice_note(best: Sequence[str | None], ringed: str) -> str:
     advised = [name for name in best if name not in (None, NONE)]
     where = f" in {len(advised)} of {len(best)} panels" * (len(advised) < len(best))
     return f" Advised{where}, but not played here, is {advised[0]} that starts from a log." if advised else no_ring
-
-
-def _name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) -> None:
-    """Write a name beside each dot, in its color, at the nearest free place, with a line to it if it is far."""
-
-    def gap(box: Bbox, point: Any) -> float:
-        return float(np.hypot(*np.maximum(np.maximum(box.min - point, point - box.max), 0)))
-
-    places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
-    colors = {str(line.get_label()): to_rgb(line.get_markeredgecolor()) for line in axes.lines}
-    scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
-    occupied = [Bbox([dot, dot]).padded((9 if name == bold else 5) * scale) for name, dot in places.items()]
-    occupied.append(axes.lines[-1].get_window_extent())  # the target
-    occupied += [axes.transData.transform_bbox(x.get_datalim(axes.transData)) for x in axes.collections]  # spreads
-    for name in sorted(dots, key=lambda name: dots[name][1]):
-        width, boxes = (4.1 if name == bold else 3.5) * len(name) + 3, dict[tuple[int, int], Bbox]()
-        for right, up in near:
-            corner = places[name] + scale * np.array([right + width * (np.sign(right) - 1) / 2, up - 4])
-            boxes[right, up] = Bbox([corner, corner + scale * np.array([width, 8])])
-        fitting = [offset for offset in near if axes.bbox.count_contains(boxes[offset].corners()) == 4] or near
-        free = min(boxes[offset].count_overlaps(occupied) for offset in fitting)
-        fitting = [offset for offset in fitting if boxes[offset].count_overlaps(occupied) == free]
-        # a name that is nearer to another dot would be read as its name
-        owned = [x for x in fitting if min(places, key=lambda dot: gap(boxes[x], places[dot])) == name]
-        best = (owned or fitting)[0]
-        occupied.append(boxes[best])
-        text_style = dict[str, Any](fontsize=7, va="center", bbox={"color": "white", "pad": 0.5}, zorder=1)
-        text_style |= {"ha": ("center", "left", "right")[np.sign(best[0])], "textcoords": "offset points"}
-        text_style["color"] = [0.8 * part for part in colors[name]]  # darker, as letters are thin
-        is_far = gap(boxes[best], places[name]) > 10 * scale
-        line = {
-            "arrowstyle": "-",
-            "color": colors[name],
-            "linewidth": 0.6 * is_far,
-            "linestyle": ":",
-            "shrinkA": 0,
-            "shrinkB": 4,
-        }
-        axes.annotate(name, dots[name], best, arrowprops=line, weight=400 + 300 * (name == bold), **text_style)

@@ -91,12 +91,13 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     for trials, name in (None, "aci-rank"), (Table({"learner": ["aci-rank-from-log"]}), "aci-rank-from-log"):
         assert advice.advised(table, trials) == {0.1: name}
     text = advice.describe(table)
-    expected = f"{learned['answered']:.1%} answered, {1 - learned['answered']:.1%} withheld, "
-    expected += f"and {learned['fdr']:.1%} of the shown answers wrong"
-    assert text == f"at alpha = 0.1: use aci-rank, started from a log of your model (expect {expected})"
+    answered, fdr = ([100 * learned[f"{name}{x}"] for x in ("", "_q05", "_q95")] for name in ("answered", "fdr"))
+    expected = "{:.0f}% ({:.0f} to {:.0f}) of the questions answered, and ".format(*answered)
+    expected += "{:.1f}% ({:.1f} to {:.1f}) of the shown answers wrong".format(*fdr)
+    assert text == f"at alpha = 0.1: use aci-rank, started from a log of your model; expect {expected}"
     text = advice.describe(advice.advice_table([made_up(8_000)], [0.2]))  # at which all may be shown
     free = "no abstention is needed: at most 20% of all answers are wrong; to guard against a change"
-    assert text.startswith(f"at alpha = 0.2: {free}, use aci-rank, started from a log of your model (expect 9")
+    assert text.startswith(f"at alpha = 0.2: {free}, use aci-rank, started from a log of your model; expect 9")
     head, *lines = (re.split("  +", line) for line in advice.describe_halves(table).split("\n\n")[1].splitlines())
     assert head == ["learner", "FDR", "answered"]
     for row, (name, *cells) in zip((learned, held), lines, strict=True):
@@ -139,9 +140,26 @@ def test_where_none_is_advised_an_alpha_is_named_that_is_advised():
     learned, _ = rows_of(advice.advice_table([log], [usable, usable - 0.01]), usable)
     assert learned["advised"] == 1
     assert learned["answered"] == answered
-    said = f"or a better score, or alpha = {usable:g} (at which it is advised, expect {answered:.1%} answered)"
+    said = f"or a better score, or alpha = {usable:g} (at which it is advised; expect {answered:.0%} answered)"
     assert advice.describe(table).count(said) == 1
     assert "not advised" not in advice.describe(advice.advice_table([log], [usable]))
+
+
+@pytest.mark.parametrize(
+    ("answered", "text"),
+    [
+        ((0.795, 0.743, 0.831), "80% (74 to 83)"),
+        ((0.104, 0.081, 0.126), "10.4% (8.1 to 12.6)"),  # below 10%, a whole percent is too coarse
+        ((0.996, 0.981, 0.999), "99.6% (98.1 to 99.9)"),  # not 100%: some are withheld
+        ((0.5, 0.499, 0.502), "50%"),  # as the range rounds to the mean
+    ],
+)
+def test_a_share_answered_has_a_range_and_no_more_digits_than_it_needs(answered, text):
+    keys = [f"{name}{x}" for name in ("answered", "fdr") for x in ("", "_q05", "_q95")]
+    cells = dict(zip(keys, [*answered, 0.05, 0.046, 0.054], strict=True))
+    table = advice.advice_table([made_up(8_000)], [0.1]).assign(**cells)
+    expected = f"; expect {text} of the questions answered, and 5.0% (4.6 to 5.4) of the shown answers wrong"
+    assert advice.describe(table).endswith(expected)
 
 
 def test_a_score_that_says_nothing_has_no_alpha_to_take_instead():

@@ -222,9 +222,9 @@ def _sentence(row: Any, step: str) -> str:
     if row["advised"]:
         free = f"no abstention is needed: at most {100 * row['alpha']:g}% of all answers are wrong; to guard "
         reason = f"{free}against a change, " * (row["answerable"] == 1)
-        shares = f"{row['answered']:.1%} answered, {1 - row['answered']:.1%} withheld"
-        expected = f"{shares}, and {row['fdr']:.1%} of the shown answers wrong"
-        return f"{reason}use {ACI_RANK}{step}, started from a log of your model (expect {expected})"
+        share = describe_range(row, "answered", _decimals(row["answered_q05"], row["answered_q95"]))
+        expected = f"{share} of the questions answered, and {describe_range(row, 'fdr')} of the shown answers wrong"
+        return f"{reason}use {ACI_RANK}{step}, started from a log of your model; expect {expected}"
     high = row["fdr_most"]
     allowed = f"{100 * largest_near(row['alpha']):.4g}%"
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {allowed})"
@@ -235,14 +235,23 @@ def _remedy(row: Any, step: str) -> str:
     """Return what to do where a learner is not advised, from a row of the source."""
     where, better = f"where {ACI_RANK}{step} is not advised: take", "more rows or a better score"
     if row["usable_alpha"] > 0:
-        expected = f"at which it is advised, expect {row['usable_answered']:.1%} answered"
+        share = row["usable_answered"]
+        expected = f"at which it is advised; expect {100 * share:.{_decimals(share, share)}f}% answered"
         return f"{where} {better}, or alpha = {row['usable_alpha']:g} ({expected})"
     return f"{where} {better}; it is not advised at a larger alpha either, unless all may be answered there"
 
 
-def describe_range(row: Any, name: str) -> str:
-    """Return the mean of ``fdr`` or ``answered`` over random halves, and its spread, in percent; "-" if missing."""
+def _decimals(least: float, largest: float) -> int:
+    """Return the decimals of shares in percent: one if one share is below 10%, or would be rounded to 100%."""
+    return 0 if least >= 0.1 and largest < 0.995 else 1
+
+
+def describe_range(row: Any, name: str, decimals: int = 1) -> str:
+    """Return the mean of ``fdr`` or ``answered`` over random halves, and its spread, in percent; "-" if missing.
+
+    Its spread is left out if all three are rounded to the same.
+    """
     if not row[name] >= 0:
         return "-"
-    mean, low, high = (f"{100 * row[f'{name}{x}']:.1f}" for x in ("", "_q05", "_q95"))
-    return f"{mean}% ({low} to {high})"
+    mean, low, high = (f"{100 * row[f'{name}{x}']:.{decimals}f}" for x in ("", "_q05", "_q95"))
+    return f"{mean}%" + f" ({low} to {high})" * (not mean == low == high)

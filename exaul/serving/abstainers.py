@@ -97,8 +97,8 @@ class Abstainers:
             score, error, correct, drop_missing: as in ``Abstainer``, for all logs.
             keys: by key, another ``alpha`` or ``warm_start``.
             accept_loss: go on with a file that was copied while it was in use, and may lack its latest entries.
-            configuration: fields of ``SharedConfiguration``, for all keys. For an existing file they may be
-                omitted, or must be equal to its own.
+            configuration: fields of ``SharedConfiguration``, for all keys. For a file with entries they may
+                be omitted, or must be equal to its own; without entries, those that are given replace its own.
 
         Raises:
             BadInput: the file is in use, damaged, or of another program or version; a log cannot be read; or the

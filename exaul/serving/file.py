@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -53,6 +54,7 @@ _ENTRIES = (
     " FROM journal "
 )
 _APPEND = f"INSERT INTO journal ({_COLUMNS}, chain) VALUES (?{', ?' * len(JournalEntry._fields)})"
+logger = logging.getLogger("exaul.serving")
 _ENCODER = json.JSONEncoder(default=repr)  # of an entry, for its digest; repr is for bytes in an edited file
 
 
@@ -141,7 +143,8 @@ class JournalFile:
             is_new = not (reads_only or self._schema())
             if not is_new:
                 self.config = self._verify_content(is_bare, ending, accept_loss)
-                self._check_same_settings(configuration)
+                if self.last_seq():
+                    self._check_same_settings(configuration)
             if reads_only:
                 self._opened = opened.pop_all()
         return is_new
@@ -195,7 +198,8 @@ class JournalFile:
         text, entry = ending or (None, None)
         query = "SELECT seq, chain FROM journal WHERE seq = ?"
         is_same = entry is None or self._connection.execute(query, entry[:1]).fetchone() == entry
-        if text not in (None, (meta["config"],)) or not is_same:
+        # without entries, a start that was killed may have changed the settings
+        if not is_same or (entry and text != (meta["config"],)):
             raise UnreadableJournal(f"{self.path}: {self._wal.name} is of another file, or of an earlier time")
         self._first_link = digest_of(str(FILE_VERSION), meta["config"])
         closed = meta.get("closed")
@@ -241,16 +245,21 @@ class JournalFile:
         # may lose the last ones without damaging the file.
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        if is_new:
-            self.config = AbstainerConfiguration(**configuration).with_seed()
-            text = json.dumps(asdict(self.config))
+        saved = {} if is_new else asdict(self.config)
+        given = {name: x for name, x in configuration.items() if name != "seed" or x is not None}
+        config = AbstainerConfiguration(**saved | given).with_seed()
+        changed = [name for name, value in asdict(config).items() if saved.get(name) != value]
+        if changed:  # the file is new, or has no entries: else the settings are its own
+            self.config, text = config, json.dumps(asdict(config))
             self._first_link = digest_of(str(FILE_VERSION), text)
             self.begin_transaction()  # a file has all or nothing, whenever the process ends
-            for sql in _SCHEMA:
+            for sql in _SCHEMA * is_new:
                 self._connection.execute(sql)
             rows = ("version", str(FILE_VERSION)), ("config", text), ("closed", "0")
-            self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
             self.commit()
+        if changed and not is_new:
+            logger.warning(f"{self.path}: settings changed, as nothing was decided yet: {', '.join(changed)}")
         _set_in_use(self._connection, True)
         self._remember(self._wal)
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -17,8 +18,10 @@ import pytest
 from exaul import Abstainer, Abstainers, BadInput
 from exaul.commands.main import main
 from exaul.kernels.fdr_limit import fdr_limit
+from exaul.serving import file
 from exaul.serving.entries import DECIDE, FEEDBACK, SNAPSHOT, WITHDRAW
 from exaul.serving.journal import Journal, read_journal
+from exaul.serving.replay import replayed
 from exaul.serving.wal import UnreadableJournal
 from tests.processes import python, sql
 
@@ -237,9 +240,32 @@ def test_a_secret_seed_stays_secret():
     for _ in range(2):
         with Abstainers("state", seed=None) as abstainers:
             seed = abstainers._config.seed
+            abstainers.decide(0.5)
     with pytest.raises(BadInput, match=r"seed: 5 found; .*state was begun with another") as caught:
         Abstainers("state", seed=5)
     assert str(seed) not in str(caught.value)
+
+
+def test_a_file_without_entries_takes_other_settings(monkeypatch, caplog):
+    Abstainers("state", alpha=0.1, audit=0.5).close()
+
+    def copy(connection, is_in_use, set_in_use=file._set_in_use):
+        for name in ("", "-wal") if is_in_use else ():  # what a kill between commit and checkpoint leaves
+            shutil.copy(f"state{name}", f"killed{name}")
+        set_in_use(connection, is_in_use)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "_set_in_use", copy)
+        Abstainers("state", alpha=0.2, seed=None).close()
+    assert caplog.messages == ["state: settings changed, as nothing was decided yet: alpha"]
+    for path in ("state", "killed"):
+        with Abstainers(path) as abstainers:
+            assert (abstainers.configuration["alpha"], abstainers.configuration["audit"]) == (0.2, 0.5)
+            abstainers.decide(0.5)
+        assert all(is_same for _, is_same in replayed(path))
+        with pytest.raises(BadInput, match=r"alpha: 0\.1 found"):
+            Abstainers(path, alpha=0.1)
+    assert len(caplog.messages) == 1
 
 
 def test_an_alpha_that_a_key_has_already_is_left_out():

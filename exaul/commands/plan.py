@@ -117,7 +117,7 @@ class Plan(RatingFlags, Layout):
         shares = expected_share(aci_rank.rule, first)
         assert shares is not None
         answered = float(shares[0])
-        start = describe_start(records.describe_log(), ACI_RANK, self.alpha, answered)
+        start = describe_start(records.describe_log(), ACI_RANK, self.alpha, answered, names_sweep=True)
         return DescribedStart(float(first.state.share[0]), answered, "\n\n".join([start, *cautions]))
 
     @property

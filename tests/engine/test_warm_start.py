@@ -154,6 +154,7 @@ DEGENERATE = {  # scores, errors, and what is said at alpha = .1
     "one wrong row": ([0.5], [1], "(LOG: 1 row, 100.0% wrong; fewer than 30 rows say little); it tries some"),
     "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),
     "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], " 25.0% wrong; fewer than 30 rows say little)"),
+    "few right rows": ([0.8, 0.9] * 40 + [0.2] * 1920, [1, 0] * 40 + [1] * 1920, "starts by answering 1.8%"),
     "ends": ([0.0, 1.0] * 40, [1, 0] * 40, "starts by answering 50.0%"),
 }
 
@@ -174,6 +175,7 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     scores, errors, said = DEGENERATE[case]
     abstainer = Abstainer(alpha=0.1, warm_start=(scores, errors), seed=0, key=0)
     assert said.replace("(LOG", "(warm_start") in abstainer.started
+    assert ("exaul sweep --logs LOG names" in abstainer.started) == (case == "few right rows")
     records = records_of(2000, right=0.6)
     for score, error in zip(records.scores, records.errors, strict=True):
         decision = abstainer.decide(score)
@@ -189,6 +191,7 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     flags += ["--learners", "aci-rank", "--warm-start", path, "--out", "out"]
     printed = output_of(["sweep", *flags], capsys)
     assert said.replace("(LOG", "(log") in " ".join(printed.split())
+    assert "sweep --logs LOG" not in " ".join(printed.split())  # which would name this sweep
     trials = pd.read_csv("out/trials.csv").set_index("learner")
     assert trials.loc["aci-rank", "answered"] == figures["answers"]
 

@@ -429,8 +429,13 @@ def least_rows(alpha: float) -> int:
     return math.ceil(SHORT_LOG / alpha)
 
 
-def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, share: float) -> str:
-    """Return one line with the share that a learner answers at first, after a log of ``Records.describe_log``."""
+def describe_start(
+    log_entry: Mapping[str, Any], learner: str, alpha: float, share: float, names_sweep: bool = False
+) -> str:
+    """Return one line with the share that a learner answers at first, after a log of ``Records.describe_log``.
+
+    With ``names_sweep``, it names the command that finds an alpha, if the share is too small.
+    """
     rows, minimum, advice = log_entry["records"], least_rows(alpha), ""
     if share <= 0:
         start = f"starts by answering nothing, because no threshold reaches alpha = {alpha:g}"
@@ -440,7 +445,7 @@ def describe_start(log_entry: Mapping[str, Any], learner: str, alpha: float, sha
         )
     else:
         start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
-        if share < FEASIBLE:
+        if names_sweep and share < FEASIBLE:
             advice = f"; take a larger alpha, such as the one that {as_typed('sweep', '--logs', 'LOG')} names"
     few = f"; fewer than {minimum} rows say little" if rows < minimum else ""
     size = f"{rows:,} row{'s' * (rows > 1)}, {log_entry['error_rate']:.1%} wrong{few}"

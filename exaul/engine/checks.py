@@ -172,7 +172,7 @@ def check_holds(name: str, value: object, is_valid: bool, allowed: str) -> None:
 def check_alpha(name: str, *alphas: float) -> None:
     """Raise BadInput unless each target FDR is in (0, 1)."""
     for alpha in alphas:
-        check_holds(name, alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 or 10%")
+        check_holds(name, alpha, 0 < alpha < 1, "in (0, 1), such as 0.1 for 10%")
 
 
 def check_count(name: str, value: int | None, lower: int = 1) -> None:

@@ -135,7 +135,7 @@ def test_the_shortest_horizon_is_the_first_from_which_on_the_guarantee_holds(lea
 
 
 BAD = {  # flags: how the line begins
-    "--alpha 10": "--alpha: 10.0 found; it must be in (0, 1), such as 0.1 or 10%",
+    "--alpha 10": "--alpha: 10.0 found; it must be in (0, 1), such as 0.1 for 10%",
     "--coverage 0": "--coverage: ",
     "--slack 0": "--slack: ",
     "--slack 0.99": "--slack: ",

@@ -191,18 +191,21 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share = f"{probability:.4g}"
     lower = plan.alpha_for(plan.alpha, 7 * WEEKS * per_day * plan.answered, probability)
-    command = plan.as_service(plan.alpha, plan.warm_start, "--audit", share)
+    command, lower_command = (
+        f"{COMMAND}{plan.as_service(alpha, plan.warm_start, '--audit', share)}" for alpha in (plan.alpha, lower)
+    )
+    of_lower = f"for a limit of {_exact(plan.alpha)} in {WEEKS} weeks, if as many questions are answered"
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
         f"With {_exact(1 - plan.delta)} confidence, the FDR of all answers until a week ends is at most this, if "
         f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
         "are wrong, and each audit has a result. An audit without one counts as wrong.",
-        f"For a limit of {_exact(plan.alpha)} in {WEEKS} weeks, plan with --alpha {lower:g}." * (lower > 0),
         "" if plan.start is None else plan.described_start.text,
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
-        f"as a service (--upstream URL puts it in front of a model):\n{COMMAND}{command}",
+        f"as a service (--upstream URL puts it in front of a model):\n{command}",
+        f"{of_lower}:\n{lower_command}" * (lower > 0),
     )
 
 

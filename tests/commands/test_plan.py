@@ -175,7 +175,10 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     lines, _ = printed("--alpha 0.1 --per-day 5000 --audits-per-day 30", capsys)
     said = "at alpha = 0.1: audit each answer with probability 0.012 (--audit 0.012)."
     assert any(said in line for line in lines)
-    assert lines[-1] == "  exaul serve --alpha 0.1 --audit 0.012 --state state.sqlite"
+    as_service = "  exaul serve --alpha {} --audit 0.012 --state state.sqlite"
+    limit = "for a limit of 10% in 26 weeks, if as many questions are answered:"
+    first = "as a service (--upstream URL puts it in front of a model):"
+    assert lines[-5:] == [first, as_service.format(0.1), "", limit, as_service.format(0.087)]
     rows = [line.split() for line in lines if re.match(r"\d", line)]
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "26"]
     limits = [float(row[-1][:-1]) / 100 for row in rows]
@@ -184,12 +187,11 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     assert first <= limits[0] < first + 2e-4
     assert limits == sorted(limits, reverse=True)
     assert limits[-1] > 0.1
-    assert "For a limit of 10% in 26 weeks, plan with --alpha 0.087." in lines
     for alpha, is_met in ((0.087, True), (0.088, False)):
         lines, _ = printed(f"--alpha {alpha} --per-day 5000 --audits-per-day 30", capsys)
         (last,) = (line.split()[-1] for line in lines if line.startswith("26 "))
         assert (float(last[:-1]) <= 10) == is_met
-    assert "For a limit" not in "".join(printed("--alpha 0.01 --per-day 20 --audits-per-day 1", capsys)[0])
+    assert "for a limit" not in "".join(printed("--alpha 0.01 --per-day 20 --audits-per-day 1", capsys)[0])
 
 
 def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it_answers(capsys):

@@ -301,23 +301,26 @@ def _compare(config: Inspect, title: str) -> None:
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
     meanings = [f"{word}: {text}" for word, text in WORDS.items() if any(word in row["defects"] for row in rows)]
-    if any(row["dropped"] for row in rows):
-        meanings.append("rows in brackets: left out, without a score or a label")
     totals = np.array([sum(row[name] for name in row if name.startswith(SHARE_PREFIX)) for row in rows])
     order = np.argsort(-totals, kind="stable")  # what answers most first; NaN, which has no records, last
-    scope = f"for exaul sweep, on {len(hints)} of {len(lines)} {title}s"
-    best = order[0]
+    complete = [n for n in order.tolist() if rows[n]["records"]]
+    if title == "trace" and 0 < len(complete) < len(rows):
+        meanings.append(f"traces left out, without a score or a label: {len(rows) - len(complete)}")
+        order = np.array(complete)
+    if any(rows[n]["dropped"] for n in order):
+        meanings.append("rows in brackets: left out, without a score or a label")
+    scope = f"for exaul sweep, on {len(hints)} of {len(order)} {title}s"
     first = [join_lines(as_typed("inspect", *inspected[n])) for n in order if rows[n]["defects"]][:1]
     with_numbers = [f"the first {title} with a defect, with its numbers: {x}" for x in first]
     if title == "score":
         meanings.append("right above wrong: probability that a right answer scores above a wrong one (chance: 1/2)")
-        is_only = np.count_nonzero(totals >= 0) == 1  # the others have no values
+        best, is_only = order[0], np.count_nonzero(totals >= 0) == 1  # the others have no values
         says = "only {} has values:" if is_only else "over these alphas, {} answers most:"
         advice = f"{says.format(join_lines(lines[best][title]))}\n{sweeps[best]}"
         if not totals[best] > 0:
             nothing = "no threshold of these scores reaches alpha; a learner would mostly abstain"
             advice = nothing if totals[best] == 0 else "no row has a score and a label"
-    start = shared_start([line[title] for line in lines]) if title == "trace" else ""
+    start = shared_start([lines[n][title] for n in order]) if title == "trace" else ""
     heads = [TITLE, f"each name begins with {join_lines(start)}"] if start else [TITLE]
     shortened = [lines[n] | {title: lines[n][title].removeprefix(start)} for n in order]
     for line in shortened if not with_numbers else ():  # no log has a defect

@@ -76,7 +76,10 @@ class Sweep(FeedbackFlags, Layout):
     alphas: Many[float] = setting((0.05,), "target FDR(s), each in (0, 1)", "ALPHA")
     lambdas: Many[float] = setting((), "weight(s) of the FDR against abstaining, >= 0 (default: sqrt(T))", "LAMBDA")
     horizon: int | None = setting(
-        None, "rounds T of a trial (default: each record once, but at most 30000 unless it is a replay)", "T"
+        None,
+        "rounds T of a trial (default: as many as the log has records, or twice as many as the shorter of two; at "
+        "most 30000, unless it is a replay; 30000 in an adaptive environment)",
+        "T",
     )
     trials: int = setting(100, "number of trials, each with its own random draws", "N")
     warm_start: Field[str | float | None, PathText | float | None] = setting(

@@ -13,6 +13,7 @@ from tests.games import (
     ENVIRONMENT_CASES,
     LEARNERS,
     PAIRS,
+    records_of,
     tuning_of,
 )
 
@@ -67,6 +68,21 @@ def test_the_bounds_of_every_tunable_can_be_given_and_nothing_beyond(name):
         for value in (f"{tunable.low - 1}", f"{tunable.high + 1}"):
             with pytest.raises(BadInput, match=r"tunables: .* it must be "):
                 prepare_source(Sweep(environment=name, tunables=(f"{tunable.name}={value}",), **SMALL))
+
+
+@pytest.mark.parametrize(
+    ("environment", "sizes", "rounds"),
+    [
+        ("stochastic", [500], 500),
+        ("stochastic", [40_000], 30_000),
+        ("replay", [40_000], 40_000),
+        ("single-shift", [5998, 816], 1632),
+        ("interactive", [500, 500], 30_000),
+    ],
+)
+def test_the_default_horizon_is_that_of_the_help(environment, sizes, rounds):
+    logs = [records_of(size) for size in sizes]
+    assert prepare_source(Sweep(environment=environment, trials=2, learners="aci-rank"), logs).horizon == rounds
 
 
 def test_the_memory_of_a_shard_is_that_of_its_trials():

@@ -9,7 +9,7 @@ import numpy as np
 
 from exaul.engine import registry
 from exaul.engine.functional import check_precision, make
-from exaul.engine.simulation.user_code import check_rule
+from exaul.engine.simulation.user_code import call_rule, check_rule, first_params
 from exaul.kernels.bounds import BOUND_ARGUMENTS
 from exaul.kernels.learners.learner import Learner, Own, rates_of_horizon, regret_at, start_of
 from exaul.kernels.metrics import fdr_risk
@@ -62,6 +62,11 @@ def check_learner(
         rates = rates_of_horizon(definition, HORIZON, ARMS, False, None, None)
         if not isinstance(definition.rule, Own):
             check_rule("the learner", definition, rates, ARMS)
+            numbers = first_params(rates), ARMS, np.float64(0.5), False
+            # called directly, because a game passes the error 0 to it in place of one that is hidden
+            shown_0, shown_1 = (call_rule(definition.rule, *numbers, np.float64(error)) for error in (0, 1))
+            if definition.feedback != "full" and jax.tree.leaves(shown_0) != jax.tree.leaves(shown_1):
+                raise AssertionError("it reads the error of a round without an answer")
         for field, bound in definition.regret_bounds._asdict().items() if definition.regret_bounds else ():
             try:
                 float(regret_at(bound, rates, HORIZON, ARMS, 0.05, ALPHA, 1.0))

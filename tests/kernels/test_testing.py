@@ -11,7 +11,7 @@ import pytest
 import exaul
 from exaul import testing
 from exaul.kernels.dense import Dense, make_learner
-from exaul.kernels.learners.learner import Drawn, Learner, Own, Sided
+from exaul.kernels.learners.learner import Drawn, Learner, Own, Ranked, Sided
 from exaul.kernels.play import Decision
 from exaul.testing import check_learner
 from tests.games import LEARNERS, of_each_rule
@@ -76,6 +76,24 @@ def test_a_rule_without_rates_or_with_an_if_is_told_what_to_change():
     rule = Drawn(lambda where, p, answered, error, params: error / p if answered else params.abstain_cost / p)
     with pytest.raises(AssertionError, match=r"^JAX cannot play it \(Tracer.*\); it must be written with where, "):
         check_learner(LEARNERS["exp3-ix"]._replace(rule=rule))
+
+
+ANSWERED_OR_NOT = (
+    Sided(lambda where, P, Q, answered, error, params: (params.answer_cost * error, params.abstain_cost)),
+    Drawn(lambda where, p, answered, error, params: where(answered, 1.0, 1 - params.answer_cost * error)),
+    LEARNERS["aci-rank"].rule._replace(
+        learn=lambda where, state, answered, error, params: state._replace(share=state.share - 0.1 * error)
+    ),
+)
+
+
+@pytest.mark.parametrize("rule", ANSWERED_OR_NOT, ids=lambda rule: type(rule).__name__)
+def test_a_rule_that_reads_the_error_without_an_answer_is_refused_unless_its_feedback_is_full(rule):
+    """A game passes the error 0 to it, as if every withheld answer were right, so that nothing leaks there."""
+    learner = LEARNERS["aci-rank" if isinstance(rule, Ranked) else "exaul"]._replace(rule=rule, risk_bound=None)
+    with pytest.raises(AssertionError, match=r"^it reads the error of a round without an answer$"):
+        check_learner(learner)
+    check_learner(learner._replace(feedback="full"))
 
 
 def test_charges_of_the_wrong_side_and_a_broken_bound_of_the_risk_are_named():

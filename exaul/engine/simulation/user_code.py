@@ -72,22 +72,19 @@ def check_rule(name: str, definition: Learner[Any], rates: Rates, arms: int) -> 
 
     ``rates`` are [K], of which the rule reads the first.
     """
-    rule, first = definition.rule, select_rates(rates, np.zeros(1, np.uint32))
-    # with NumPy's numbers, division by 0 is no exception, as in compiled code
-    eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (first.eta[0], first.gamma[0], 0.1, 0.9, 0.2))
-    params = RuleParams(eta, gamma, alpha, answer_cost, abstain_cost)
+    rule, params = definition.rule, first_params(rates)
     lower = 0 if isinstance(rule, Sided | Drawn) else -np.inf  # other rules may return negative numbers
     if isinstance(rule, Own):
         game = rule.make(arms)
         with user_code_errors("learners: init of", name, "it must not read params"):
             state = game.init(None)
         P = float(game.decide(state, params, np.int32(1), np.float64(0.5))[1].P)
-        reads = "; it may read a rate that its Learner does not have (rates=)" if np.isnan(first.eta).any() else ""
+        reads = "; it may read a rate that its Learner does not have (rates=)" if np.isnan(params.eta) else ""
         check_holds(f"learners: P of {name} in round 1", P, 0 <= P <= 1, f"in [0, 1]{reads}")
         return
     for P, answered, error in product((0.01, 0.5, 0.99), (True, False), (0.0, 0.5, 1.0)):
         if answered or not error or definition.feedback == "full":
-            outputs = _call_rule(rule, params, arms, np.float64(P), answered, np.float64(error))
+            outputs = call_rule(rule, params, arms, np.float64(P), answered, np.float64(error))
             for number in (float(np.asarray(x, np.float64)) for x in jax.tree.leaves(outputs)):
                 if not np.isfinite(number) or number < lower:
                     raise BadInput(
@@ -96,9 +93,17 @@ def check_rule(name: str, definition: Learner[Any], rates: Rates, arms: int) -> 
                     )
 
 
+def first_params(rates: Rates) -> RuleParams:
+    """Return what ``check_rule`` passes to a rule: the first of the rates [K], and a target and costs."""
+    first = select_rates(rates, np.zeros(1, np.uint32))
+    # with NumPy's numbers, division by 0 is no exception, as in compiled code
+    eta, gamma, alpha, answer_cost, abstain_cost = map(np.float64, (first.eta[0], first.gamma[0], 0.1, 0.9, 0.2))
+    return RuleParams(eta, gamma, alpha, answer_cost, abstain_cost)
+
+
 @np.errstate(all="ignore")
-def _call_rule(rule: Rule, params: RuleParams, arms: int, P: Any, answered: bool, error: Any) -> Any:
-    """Return all that the functions of a rule return in its first round, as a tree of numbers."""
+def call_rule(rule: Rule, params: RuleParams, arms: int, P: Any, answered: bool, error: Any) -> Any:
+    """Return all that the functions of a rule, not ``Own``, return in its first round, as a tree of numbers."""
     start = jax.tree.map(np.float64, rule.start) if isinstance(rule, Ranked) else None
     match rule:
         case Sided():

@@ -6,8 +6,9 @@ continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(f
 of a log. ``make`` returns a learner as pure functions, for your own JAX program; ``play``, ``grid``, ``cuts``,
 ``regret``, ``regret_bound``, ``environment``, ``keys`` and ``play_in`` go with it. ``Abstainer`` is a learner for
 your own program, ``Abstainers`` one for each of many keys. ``Learner``, ``Rates``, ``Decision`` and the rules
-``Sided``, ``Drawn``, ``Ranked``, ``Fixed`` and ``Own`` define a learner of your own. Each name is imported on first
-use.
+``Sided``, ``Drawn``, ``Ranked``, ``Fixed`` and ``Own`` define a learner of your own, with ``RegretBounds``; and
+``Oblivious`` or ``Adaptive``, with what its functions take and return, an environment. Each name is imported on
+first use.
 """
 
 from importlib import import_module
@@ -15,6 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exaul.engine.checks import BadInput as BadInput
+    from exaul.engine.environments.adaptive import Adaptive as Adaptive
+    from exaul.engine.environments.adaptive import AdaptivePool as AdaptivePool
+    from exaul.engine.environments.adaptive import AskedRecord as AskedRecord
+    from exaul.engine.environments.adaptive import Objective as Objective
+    from exaul.engine.environments.adaptive import Tunable as Tunable
+    from exaul.engine.environments.adaptive import draw_index as draw_index
+    from exaul.engine.environments.adaptive import draw_record as draw_record
+    from exaul.engine.environments.adaptive import word_tunable as word_tunable
+    from exaul.engine.environments.oblivious import Oblivious as Oblivious
     from exaul.engine.functional import cuts as cuts
     from exaul.engine.functional import grid as grid
     from exaul.engine.functional import make as make
@@ -32,7 +42,9 @@ if TYPE_CHECKING:
     from exaul.engine.run import run as run
     from exaul.engine.scaling import regret_scaling as regret_scaling
     from exaul.engine.sweep import Sweep as Sweep
+    from exaul.kernels.bounds import RegretBounds as RegretBounds
     from exaul.kernels.game import Rates as Rates
+    from exaul.kernels.game import RuleParams as RuleParams
     from exaul.kernels.learners.learner import Drawn as Drawn
     from exaul.kernels.learners.learner import Fixed as Fixed
     from exaul.kernels.learners.learner import Learner as Learner
@@ -47,6 +59,9 @@ __version__ = "0.3.0.dev0"
 
 _MODULES = {  # the names of each module
     "engine.checks": "BadInput",
+    "engine.environments.adaptive": "Adaptive AdaptivePool AskedRecord Objective Tunable "
+    "draw_index draw_record word_tunable",
+    "engine.environments.oblivious": "Oblivious",
     "engine.functional": "cuts grid make play regret regret_bound",
     "engine.functional_environments": "environment keys play_in",
     "engine.logs.log": "load_log",
@@ -54,7 +69,8 @@ _MODULES = {  # the names of each module
     "engine.run": "merge rerun resume run",
     "engine.scaling": "regret_scaling",
     "engine.sweep": "Sweep",
-    "kernels.game": "Rates",
+    "kernels.bounds": "RegretBounds",
+    "kernels.game": "Rates RuleParams",
     "kernels.learners.learner": "Drawn Fixed Learner Own Ranked Sided",
     "kernels.play": "Decision",
     "serving.abstainer": "Abstainer",

@@ -124,6 +124,15 @@ def test_a_type_checker_accepts_the_documented_calls_and_reads_tuples(tmp_path):
     assert re.findall(r":(\d+): error", done.stdout) == ["4"], done.stdout
 
 
+def test_a_type_checker_knows_each_public_name_and_none_is_imported_before_its_use():
+    text = (ROOT / "exaul" / "__init__.py").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^    from \S+ import (\w+) as \1$", text, re.MULTILINE)) == sorted(exaul.__all__)
+    code = "import sys, exaul; print(*(x for x in sys.modules if x.startswith('exaul.') or x in ('numpy', 'jax')))"
+    assert output([sys.executable, "-c", code], ROOT) == "\n"
+    code = "from exaul import Adaptive, Oblivious, RegretBounds; import sys; print('jax' in sys.modules)"
+    assert output([sys.executable, "-c", code], ROOT) == "False\n"
+
+
 def test_the_citation_is_of_this_version():
     """Its form was checked with cffconvert; this finds what a release changes."""
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")

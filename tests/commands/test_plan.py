@@ -110,7 +110,7 @@ def test_no_printed_bound_or_probability_is_rounded_to_a_better_one(capsys):
             assert -1e-15 <= limit - min(1.0, guarantee(LEARNERS[name], plan.case).fdr) < 1.001e-4
     lines, _ = printed("--delta 1e-7 --slack 0.0500004", capsys)
     assert "T for alpha + 0.0500004" in lines[2]
-    assert "with probability 1 - 1e-07 " in lines[3]
+    assert "with probability 99.99999% " in lines[3]
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def summarize_theory(
         "limit\nof R_T": "what it is at most on every sequence with as many answers (largest of trials); -: none",
         "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (largest)",
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
-        "docs/proofs.md; certain for best-fixed, and by the limit of R_T)",
+        "docs/proofs.md; certain for best-fixed, and by the limit of R_T; mean, -: none below 100%)",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
         "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
         "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none; {ABOVE_T}: none below T",

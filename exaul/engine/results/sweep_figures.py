@@ -46,8 +46,8 @@ OVER_TIME = {  # by name of the figure: ``curve``, ``label`` and ``dotted`` of `
 SWEPT = {
     "alpha": "target FDR $\\alpha$",
     "lambda": "weight of the FDR $\\lambda$",
-    "eta_scale": "$\\eta$ and $\\gamma$ / the learner's own",
-    "gamma_scale": "exploration $\\gamma$ / the learner's own",
+    "eta_scale": "factor of $\\eta$ and $\\gamma$",
+    "gamma_scale": "factor of $\\gamma$",
     "step": "step (1/40 unless set)",
     "horizon": "rounds $T$",
     "arms": "arms $H$",
@@ -201,7 +201,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
 
     If there are two values, or up to ``BARS`` and many learners, each value has a place on the x axis, where the
-    marks of the learners stand side by side with bars; no line joins only two values. A bound with a single point
+    marks of the learners stand side by side with bars. A bound with a single point
     is named, not drawn.
 
     Args:
@@ -213,13 +213,13 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     """
     figure, panels = panel_grid(table, AT_HORIZON[column], [x for x in by if x != swept])
     values, learners, is_growth = np.unique(table[swept]), table["learner"].nunique(), "slope" in table
-    are_marks = len(values) == 2 and not is_growth
-    are_apart = are_marks or (learners > BANDS and len(values) <= BARS and not is_growth)
+    are_apart = not is_growth and (len(values) == 2 or (learners > BANDS and len(values) <= BARS))
     drawn = []
     for axes, rows in panels:
         styled = styled_lines(rows.dropna(subset=column))
         lines = [(style, name, _at_values(line, swept, column, bound)) for style, name, line in styled]
         drawn.append((axes, rows, lines))
+    bound_style = BOUND_STYLE | ({"linestyle": "", "marker": "_", "markersize": 6} if are_apart else {})
     means = [line for *_, lines in drawn for line in lines]
     points = stack([line for *_, line in means])
     if not are_apart and learners > BANDS:  # no spread is drawn
@@ -232,6 +232,8 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
         if are_apart:
             axes.set_xticks(range(len(values)), [_tick(value, swept) for value in values])
             axes.set_xlim(-0.5, len(values) - 0.5)
+            for number in range(1, len(values)):
+                axes.axvline(number - 0.5, color="#d9d9d9", linewidth=0.6, zorder=0)
         else:
             _tick_values(axes, values, swept)
         for number, (style, name, line) in enumerate(lines):
@@ -240,14 +242,13 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
                 label += f": slope {_with_interval(line.iloc[0])}"
             if are_apart:
                 x = np.searchsorted(values, x) + (number - (learners - 1) / 2) * min(0.5 / learners, 0.12)
-                look = style | ({"linestyle": ""} if are_marks else {"linewidth": 0.7})
+                look = style | {"linestyle": ""}
                 axes.vlines(x, line[f"{column}_q05"], line[f"{column}_q95"], style["color"], linewidth=0.8)
             elif learners <= BANDS:
                 _band(axes, x, line, column, style)
             axes.plot(x, line[f"{column}_mean"], label=label, **look)
-            if bound and line[bound].count() > 1:
-                dashes = {"linestyle": "", "marker": "_", "markersize": 6} if are_marks else {}
-                axes.plot(x, line[bound], **style | BOUND_STYLE | dashes)
+            if bound and line[bound].count() > (0 if are_apart else 1):
+                axes.plot(x, line[bound], **style | bound_style)
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             middle = np.searchsorted(values, target.index)
@@ -259,15 +260,17 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             in_percent(axes.yaxis)
         if is_growth:
             _draw_slopes(axes, lines, len(panels) > 1)
-    note = _spread_note(points, column, "mark" if are_marks else "line", "bar" if are_apart else "band")
+    note = _spread_note(points, column, "mark" if are_apart else "line", "bar" if are_apart else "band")
+    note += " Learners stand side by side at each value." * are_apart
     note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
     note += missing_note(table, table[column].notna(), "has a regret of 0" if bound else "shows nothing")
     note += " From \N{MINUS SIGN}1 to 1 the y axis is linear." * (scale["value"] == "symlog")
     if bound:
         is_cut = bool((table[bound] == np.inf).any())
-        note += _bound_note(panels[0][0], table.dropna(subset=column), bound, " where it is below $T$" * is_cut)
+        where, known = " where it is below $T$" * is_cut, table.dropna(subset=column)
+        note += _bound_note(panels[0][0], known, bound, where, bound_style)
         lone = plain(", ".join(dict.fromkeys(str(name) for _, name, line in means if line[bound].count() == 1)))
-        note += f" A bound with a single point is not drawn: {lone}." * bool(lone)
+        note += f" A bound with a single point is not drawn: {lone}." * (bool(lone) and not are_apart)
     add_legend(figure, panels, note)
     return figure
 
@@ -391,13 +394,14 @@ def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str
     return note
 
 
-def _bound_note(axes: Axes, rows: Table, bound: str, where: str = "") -> str:
-    """Add a dotted bound, drawn ``where``, to the legend. Return what it is, and which learners have none."""
+def _bound_note(axes: Axes, rows: Table, bound: str, where: str, style: Mapping[str, Any] = BOUND_STYLE) -> str:
+    """Add a bound, dotted or dashes, to the legend. Return what it is and where, and which learners have none."""
     meaning, names = BOUNDS[bound], rows["learner"].str.partition(", ")[0]
     if rows[bound].isna().all():
         return f" No learner here has a proven {meaning.partition(',')[0]}."
-    axes.plot([], [], color="#525252", label="proven bound", **BOUND_STYLE)
-    note = f" Dotted is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
+    axes.plot([], [], color="#525252", label="proven bound", **style)
+    shown = "A dash" if "marker" in style else "Dotted"
+    note = f" {shown} is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
     reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
     for reason, holds in reasons.items():
         holds = holds.groupby(rows["learner"]).transform("all")

@@ -199,8 +199,12 @@ def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
     assert Path("chosen/table.tex").read_text().count("\naci-rank") == 2
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == written
     refused(["figures", "out", "--steps", "0.1"], "--steps: given without out, the folder for what is chosen")
-    refused(["figures", "out", "--steps", "0.2", "--out", "x"], "--steps: 0.2 found; out has 0.05, 0.1")
-    refused(["figures", "out", "--learners", "ew", "--out", "x"], "--learners: ew found; out has exaul, aci-rank")
+    refused(["figures", "out", "--steps", "0.2", "--out", "x"], "--steps: 0.2 is not in out, which has 0.05; 0.1")
+    refused(
+        ["figures", "out", "--learners", "ew", "--out", "x"],
+        "--learners: ew is not in out, which has exaul; aci-rank",
+    )
+    refused(["figures", "out", "--learners", "aci-rank, step 2", "--out", "x"], "; aci-rank, step 0.05; aci-rank, ")
 
 
 def test_what_cannot_be_drawn(refused, one_figure):
@@ -350,7 +354,8 @@ def test_no_line_joins_two_values_and_bars_show_the_spread():
     row = {"learner": "exaul", "source": "s", "lambda": 1.0}
     rows = [row | {"alpha": a, "regret": x * a} for a in (0.1, 0.2) for x in (1, 2, 4)]
     (axes,) = sweep_figures.against(files.Table(rows), "alpha", "regret").axes
-    (marks,), (bars,) = axes.lines, axes.collections
+    (parting, marks), (bars,) = axes.lines, axes.collections
+    assert [*parting.get_xdata()] == [0.5, 0.5]
     assert marks.get_linestyle() == "None"
     ends = [segment[:, 1] for segment in bars.get_segments()]
     np.testing.assert_allclose(ends, [np.quantile([a, 2 * a, 4 * a], [0.05, 0.95]) for a in (0.1, 0.2)])
@@ -364,7 +369,7 @@ def test_no_line_joins_two_values_and_bars_show_the_spread():
 
 @pytest.mark.parametrize("values", [2, 4])
 def test_of_many_learners_the_bars_at_a_value_stand_apart(values):
-    """They take about a third of the gap between values; lines join the marks of more than two values."""
+    """They take about a third of the gap between values."""
     names = [*LEARNERS][:7]
     rows = [
         {"learner": name, "source": "s", "lambda": 1.0, "alpha": 0.05 * n, "fdr": x}
@@ -376,7 +381,7 @@ def test_of_many_learners_the_bars_at_a_value_stand_apart(values):
     (axes,) = figure.axes
     figure.draw_without_rendering()
     lines = [line for line in axes.lines if line.get_label() in names]
-    assert {line.get_linestyle() == "None" for line in lines} == {values == 2}
+    assert {line.get_linestyle() for line in lines} == {"None"}
     marks = np.array([line.get_transform().transform(line.get_xydata())[:, 0] for line in lines])
     bars = [bars.get_transform().transform(bars.get_segments()[0])[0, 0] for bars in axes.collections]
     np.testing.assert_allclose(bars, marks[:, 0])
@@ -456,7 +461,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
     assert said.endswith(" triviaqa-like, column score_own: 2 trials of 600 rounds.")
     assert drawn["answered-by-eta-scale"].axes[0].get_ylim()[1] < 0.9
     assert " Not drawn, without this rate: aci-rank." in said
-    assert axes.get_xlabel() == "$\\eta$ and $\\gamma$ / the learner's own"
+    assert axes.get_xlabel() == "factor of $\\eta$ and $\\gamma$"
 
 
 def test_reliability_is_of_groups_of_as_many_rows():

@@ -200,6 +200,21 @@ def test_what_a_gateway_cannot_show_after_a_restart_is_not_rated_in_the_blind(tm
 
 
 @pytest.mark.slow
+def test_a_share_far_from_that_of_the_log_is_marked(tmp_path, serve, browser):
+    """From 50 questions on: half of the log is answered, and all of these questions."""
+    half = [0.9] * 50 + [0.1] * 50, [0] * 50 + [1] * 50
+    application = app(tmp_path / "s.sqlite", alpha=0.1, warm_start=half)
+    for _ in range(49):
+        assert application.state.service.decide(0.9).answer
+    browser.open(serve(application))
+    share = "document.querySelector('#keys .share')"
+    browser.wait(f"{share}?.textContent == '100.0% (by the log: 49.8%)'")
+    application.state.service.decide(0.9)
+    said = "100.0% (by the log: 49.8%; far from it: other questions or scores?)"
+    browser.wait(f"{share}.textContent == '{said}' && {share}.matches('.bad')")
+
+
+@pytest.mark.slow
 def test_ratings_on_target_are_not_red_where_feedback_is_imperfect(tmp_path, serve, browser):
     application = app(tmp_path / "s.sqlite", alpha=0.1, flips=(0.1, 0.1), warm_start=EASY)
     service = application.state.service

@@ -71,14 +71,18 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         named.loc[named["regret_bound"] >= named["horizon"], "regret_bound"] = np.inf  # not drawn
         largest = named.groupby("learner")["regret"].transform("max")
         named.loc[largest < 1e-6, "regret"] = np.nan  # best-fixed: it is named, as a logarithmic axis has no 0
-        drawn = sweep_figures.against(named, "horizon", "regret", columns, "regret_bound")
-        spread = "with 95% intervals over trials, " * (len(drawn.axes) == 1)
-        note = f"Slopes are of the log of the mean regret, {spread}and do not tell whether it is a power of $T$."
-        rows_of = [sum(len(x.errors) for x in source.records) for source in results[0].sources]
-        if sweep.logs and min(rows_of) < max(horizons):
-            note += f" Rows of the log repeat above $T$ = {min(rows_of):,}."
-        figures.add_note(drawn, note)
-        drawings = figures.with_trials({"regret-scaling": drawn}, files.stack(tables).assign(**known))
+        drawings = dict[str, Any]()
+        if named["regret"].notna().any():
+            drawn = sweep_figures.against(named, "horizon", "regret", columns, "regret_bound")
+            spread = "with 95% intervals over trials, " * (len(drawn.axes) == 1)
+            note = (
+                f"Slopes are of the log of the mean regret, {spread}and do not tell whether it is a power of $T$."
+            )
+            rows_of = [sum(len(x.errors) for x in source.records) for source in results[0].sources]
+            if sweep.logs and min(rows_of) < max(horizons):
+                note += f" Rows of the log repeat above $T$ = {min(rows_of):,}."
+            figures.add_note(drawn, note)
+            drawings = figures.with_trials({"regret-scaling": drawn}, files.stack(tables).assign(**known))
         written = {"regret-scaling": table, "regret-by-horizon": by_horizon.drop(columns=[*SLOPE_COLUMNS])}
         folder.write_new(sweep.out, written, drawings)
     return table

@@ -110,6 +110,11 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch)
         regret_scaling(sweep, [600, 300])
 
 
+def test_of_regrets_that_are_all_0_there_is_no_figure(tmp_path):
+    regret_scaling(Sweep(**SMALL | {"learners": ("best-fixed",)}, out=str(tmp_path / "out")), [300, 600])
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"regret-scaling.csv", "regret-by-horizon.csv"}
+
+
 def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
     row = {"learner": "ew", "alpha": 0.1, "slope": 0.5, "low": 0.4, "high": 0.6}
     rows = [row | {"horizon": T, "regret": T**0.5, "regret_bound": T} for T in (4, 16)]

@@ -201,8 +201,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     """Draw a column at T, one of ``AT_HORIZON``, against one of ``SWEPT``, as in ``over_time``, on the same y axis.
 
     If there are two values, or up to ``BARS`` and many learners, each value has a place on the x axis, where the
-    marks of the learners stand side by side with bars. A bound with a single point
-    is named, not drawn.
+    marks of the learners stand side by side with bars. A bound with a single point is not drawn, but named.
 
     Args:
         table: as ``trials.csv``, with the share ``answered``. One with a ``slope`` is of ``regret_scaling``: it has
@@ -258,7 +257,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         else:
             in_percent(axes.yaxis)
-        if is_growth:
+        if is_growth and lines:
             _draw_slopes(axes, lines, len(panels) > 1)
     note = _spread_note(points, column, "mark" if are_apart else "line", "bar" if are_apart else "band")
     note += " Learners stand side by side at each value." * are_apart

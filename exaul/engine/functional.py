@@ -1,5 +1,7 @@
 """Learners as pure functions of one game, for your own JAX program; with the ``cuts`` of scores on a ``grid``."""
 
+from __future__ import annotations  # so that help() prints ArrayLike, not all that it stands for
+
 import math
 from numbers import Real
 from typing import Any

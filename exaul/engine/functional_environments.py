@@ -1,5 +1,7 @@
 """Environments as pure functions of one game: the games of a sweep's trials, for your own JAX program."""
 
+from __future__ import annotations  # so that help() prints ArrayLike, not all that it stands for
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral

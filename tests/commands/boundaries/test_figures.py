@@ -343,6 +343,34 @@ def test_a_title_breaks_between_its_parts():
     assert figure.get_supxlabel() == "Each title begins with log:model="
 
 
+def test_labels_beside_lines_stand_around_their_ends_without_overlap():
+    figure, ((axes, _),) = figures.panel_grid(files.Table({"x": [1]}), "y")
+    axes.set_ylim(0, 1)
+    figures.end_labels(axes, [(0.9, "c", "red"), (0.5, "a", "red"), (0.5, "b", "red")])
+    figure.draw_without_rendering()
+    low, high, alone = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+    assert low.y1 < high.y0
+    middles = [axes.transAxes.inverted().transform((0, y))[1] for y in ((low.y0 + high.y1) / 2, alone.y0)]
+    assert middles == pytest.approx([0.5, 0.87], abs=0.03)
+
+
+def test_the_lowest_panels_name_the_x_axis_and_the_fullest_orders_the_legend():
+    figure, panels = figures.panel_grid(files.Table({"lambda": range(5)}), "y", ["lambda"])
+    for axes, _ in panels:
+        axes.set_xlabel("x")
+    for panel, label in (0, "b"), (1, "a"), (1, "b"):
+        panels[panel][0].plot([0, 1], label=label)
+    figures.add_legend(figure, panels, "")
+    assert [axes.get_xlabel() for axes, _ in panels] == ["", "", "x", "x", "x"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_a_caption_names_who_shows_nothing_and_at_which_alpha():
+    rows = files.Table({"learner": ["a", "a", "b", "b", "c"], "alpha": [0.1, 0.2, 0.1, 0.2, 0.1]})
+    said = sweep_figures.missing_note(rows, np.array([True, False, False, False, True]))
+    assert said == " a shows nothing at $\\alpha$ = 20%. b shows nothing."
+
+
 def test_a_long_name_breaks_between_its_parts():
     """Not within a word; a number keeps its comma."""
     lines = even_lines("log:model=Llama-3-70B-Instruct,dataset=mmlu: 20 trials of 1,500 rounds", 32)

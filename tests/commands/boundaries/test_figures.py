@@ -22,7 +22,7 @@ from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import figures, sweep_figures, trace_figures
 from exaul.engine.results.result import draw
-from exaul.engine.results.text_table import RATE_COLUMNS, even_lines, short_learner_names, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, even_lines, short_learner_names, values_of, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
@@ -363,6 +363,24 @@ def test_the_lowest_panels_name_the_x_axis_and_the_fullest_orders_the_legend():
     figures.add_legend(figure, panels, "")
     assert [axes.get_xlabel() for axes, _ in panels] == ["", "", "x", "x", "x"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_a_logarithmic_figure_begins_where_a_line_is_above_its_lower_end():
+    row = {"learner": "ew", "source": "s", "alpha": 0.1, "lambda": 1.0}
+    regrets = {1: 0.5, 10: 2.0, 100: 20.0, 1000: 200.0}
+    rows = [
+        row | dict.fromkeys(["r_mean", "r_q05", "r_q95"], r) | {"t": t, "regret_bound": 900.0}
+        for t, r in regrets.items()
+    ]
+    figure = sweep_figures.over_time(files.Table(rows), "r", "r", dotted="regret_bound")
+    (axes,) = figure.axes
+    assert (axes.get_xscale(), axes.get_yscale(), axes.get_xlim()[0]) == ("log", "log", 10)
+    assert "Values of the first rounds beyond the axis are not shown." in " ".join(figure.get_supxlabel().split())
+
+
+def test_names_keep_their_columns_where_values_are_equal():
+    assert values_of(["m=a,d=b", "m=a,d=c"]) == ["a, b", "a, c"]
+    assert values_of(["m=a,d=b", "m=a,e=b"]) == ["m=a,d=b", "m=a,e=b"]
 
 
 def test_a_caption_names_who_shows_nothing_and_at_which_alpha():

@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 27_185,
-    "test lines": 20_191,
+    "test lines": 20_209,
     "product tokens": 205_228,
-    "test tokens": 196_272,
+    "test tokens": 196_469,
     "engine and commands, lines": 10_943,
     "engine and commands, files": 57,
     "exaul/kernels, lines": 4_514,

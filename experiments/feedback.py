@@ -129,7 +129,7 @@ def _draw(tables: Tables) -> Figures:
         axes.tick_params(labelsize=8)
         figures.in_percent(axes.xaxis)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].axvline(table["alpha"].iloc[0], label="target $\\alpha$", **figures.TARGET_STYLE)
+    panels[0].axvline(table["alpha"].iloc[0], label=figures.TARGET, **figures.TARGET_STYLE)
     for height, case in enumerate(cases):
         played = set(table.loc[table["case"] == case, "learner"])
         if absent := [name for _, name, _ in lines if name not in played]:

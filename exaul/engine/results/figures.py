@@ -16,7 +16,6 @@ from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
 from matplotlib.ticker import MaxNLocator
-from matplotlib.ticker import NullLocator as NullLocator
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from exaul.engine.logs.files import Table

@@ -167,8 +167,7 @@ class Result:
         ± is the standard deviation over trials, and an asterisk marks a mean FDR above alpha. Each trace and alpha
         has a block of rows.
         """
-        named = short_learner_names(self.trials).assign(**captioned(self.manifest["configuration"]))
-        return summary.as_latex(named, self.sweep.delta)
+        return latex_of(self.trials, self.manifest["configuration"])
 
     def _summary_of_traces(self, traces: Table, width: int | None) -> str:
         dropped = {x["name"]: x["dropped"] for source in self.manifest["sources"] for x in source["records"]}
@@ -222,6 +221,12 @@ def captioned(configuration: Mapping[str, Any]) -> dict[str, str]:
     """Return what captions say of a configuration, by name: the probability of bounds, and a column of scores."""
     score = configuration["score"]
     return {"probability": f"{1 - configuration['delta']:g}"} | ({"score": score} if score != Sweep.score else {})
+
+
+def latex_of(trials: Table, configuration: Mapping[str, Any]) -> str:
+    """Return ``table.tex`` of trials, as ``Result.to_latex`` describes it."""
+    named = short_learner_names(trials).assign(**captioned(configuration))
+    return summary.as_latex(named, configuration["delta"])
 
 
 def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,6 +321,5 @@ def redraw(path: Path, width: float, out: str | None = None, chosen: Mapping[str
     with folder.lock(path), folder.fill_atomically(path) if out is None else folder.fill_new(out) as partial:
         folder.write_files(partial, {}, drawn)
         if out is not None:
-            named = short_learner_names(tabled["trials"]).assign(**captioned(manifest["configuration"]))
-            latex = summary.as_latex(named, manifest["configuration"]["delta"])
+            latex = latex_of(tabled["trials"], manifest["configuration"])
             (partial / "table.tex").write_text(latex, encoding="utf-8")

@@ -19,7 +19,6 @@ from exaul.engine.results.figures import (
     TARGET_STYLE,
     Axes,
     Figure,
-    NullLocator,
     add_legend,
     add_note,
     end_bars,
@@ -127,7 +126,7 @@ def over_time(
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 1000 and not is_log else (1, "round $t$")
     first = EARLY * horizon * (are_shares and not is_log)  # bands of fewer rounds would hide one another
     final = drawn.groupby([*cells, lines]).tail(1 if is_crowded else 0)  # where there are bars
-    scale, ends = _heights(drawn, final, curve, dotted, is_log)
+    scale, ends = _y_axis(drawn, final, curve, dotted, is_log)
     for axes, rows in panels:
         start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
         if scale["value"] == "log":
@@ -174,7 +173,7 @@ def over_time(
     return figure
 
 
-def _heights(
+def _y_axis(
     drawn: Table, final: Table, curve: str, dotted: str, is_log: bool
 ) -> tuple[dict[str, Any], tuple[float, float]]:
     """Return the scale and the ends of the y axis of ``over_time``; ``final`` are the rows whose bars are drawn."""
@@ -216,20 +215,20 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     drawn = []
     for axes, rows in panels:
         styled = styled_lines(rows.dropna(subset=column))
-        lines = [(style, name, _at_values(line, swept, column, bound)) for style, name, line in styled]
+        lines = [(style, name, _means_by_value(line, swept, column, bound)) for style, name, line in styled]
         drawn.append((axes, rows, lines))
     bound_style = BOUND_STYLE | ({"linestyle": "", "marker": "_", "markersize": 6} if are_apart else {})
     means = [line for *_, lines in drawn for line in lines]
     points = stack([line for *_, line in means])
     if not are_apart and learners > BANDS:  # no spread is drawn
         points[f"{column}_q05"] = points[f"{column}_q95"] = points[f"{column}_mean"]
-    scale, ends = _heights_at(points, table, column)
+    scale, ends = _y_axis_at(points, table, column)
     for axes, rows, lines in drawn:
         axes.set(xlabel=SWEPT[swept])
         axes.set_yscale(**scale)
         axes.set_ylim(ends)
         if are_apart:
-            axes.set_xticks(range(len(values)), [_tick(value, swept) for value in values])
+            axes.set_xticks(range(len(values)), [_name_of(value, swept) for value in values])
             axes.set_xlim(-0.5, len(values) - 0.5)
             for number in range(1, len(values)):
                 axes.axvline(number - 0.5, color="#d9d9d9", linewidth=0.6, zorder=0)
@@ -274,7 +273,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     return figure
 
 
-def _at_values(line: Table, swept: str, column: str, bound: str) -> Table:
+def _means_by_value(line: Table, swept: str, column: str, bound: str) -> Table:
     """Return mean and quantiles of a column at each value, with a bound and slopes if there are any."""
     groups = line.groupby(swept)
     means = groups[column].mean().to_frame(f"{column}_mean")
@@ -286,7 +285,7 @@ def _at_values(line: Table, swept: str, column: str, bound: str) -> Table:
     return means.assign(**{x: line[x].iloc[0] for x in ("slope", "low", "high") if x in line})
 
 
-def _heights_at(means: Table, table: Table, column: str) -> tuple[dict[str, Any], tuple[float, float]]:
+def _y_axis_at(means: Table, table: Table, column: str) -> tuple[dict[str, Any], tuple[float, float]]:
     """Return the scale and the ends of the y axis of ``against``."""
     shown = means.filter(regex=f"^{column}_|bound$")
     lowest, largest = shown.min(axis=None), shown.max(axis=None)
@@ -320,14 +319,14 @@ def _with_interval(row: Any) -> str:
     return f"{row['slope']:.2f}" + (f" ({row['low']:.2f} to {row['high']:.2f})" if row["low"] > -np.inf else "")
 
 
-def _tick(value: float, swept: str) -> str:
+def _name_of(value: float, swept: str) -> str:
     """Return a value that was swept as text."""
     return f"{100 * value:.4g}%" if swept == "alpha" else rounded(value)
 
 
 def _tick_values(axes: Axes, values: Any, swept: str) -> None:
     """Put ticks at some of the values that were measured. The axis is logarithmic, but not with 0 or for shares."""
-    names = np.array([_tick(value, swept) for value in values])
+    names = np.array([_name_of(value, swept) for value in values])
     is_log = values[0] > 0 and swept != "alpha"
     places = np.log(values) if is_log else values
     letters = LETTERS * axes.get_window_extent().width / axes.figure.dpi  # that fit under the axis
@@ -341,7 +340,7 @@ def _tick_values(axes: Axes, values: Any, swept: str) -> None:
     with np.errstate(over="ignore"):  # a logarithmic axis may span all floats
         axes.set_xscale("log" if is_log else "linear")
     axes.set_xticks(values[chosen], names[chosen])
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks([], minor=True)
 
 
 def asked_figure(table: Table) -> Figure:

@@ -25,8 +25,9 @@ FIELD, HEIGHT, LETTER, PAGE = 0.27, 0.19, 0.06, 9.0
 
 def _short_names(names: Sequence[str], longest: int) -> list[str]:
     """Return names without ``column=``, abridged to so many characters, or to more if they stay distinct."""
+    values = text_table.values_of(names)
     for size in range(longest, LONGEST_NAME + 1):
-        abridged = [plain(text_table.abridge(name, size)) for name in text_table.values_of(names)]
+        abridged = [plain(text_table.abridge(value, size)) for value in values]
         if len(set(abridged)) == len(names):
             break
     return abridged
@@ -50,8 +51,9 @@ def traces_by_learner(table: Table) -> Figure:
     table = stack([best, table])
     table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
     traces, percents = traces_by_answerable(table), (100 * table["answered"]).round().groupby(table["learner"])
-    is_constant = (percents.nunique() == 1).drop("answerable", errors="ignore")  # and not all of them
-    constant = percents.first()[is_constant.index[is_constant & (len(traces) > 1) & ~is_constant.all()]]
+    spread = percents.agg(["first", "nunique"]).drop("answerable", errors="ignore")
+    is_constant = spread["nunique"] == 1
+    constant = spread.loc[is_constant & (len(traces) > 1) & (not is_constant.all()), "first"]
     learners = [name for name in dict.fromkeys(table["learner"]) if name not in constant]
     table = table[~table["learner"].isin(constant.index)]
     widest, least = Figure().get_figwidth(), FIELD * len(learners) + 0.2

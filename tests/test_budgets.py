@@ -10,11 +10,11 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 27_189,
+    "product lines": 27_185,
     "test lines": 20_209,
-    "product tokens": 205_233,
+    "product tokens": 205_228,
     "test tokens": 196_469,
-    "engine and commands, lines": 10_947,
+    "engine and commands, lines": 10_943,
     "engine and commands, files": 57,
     "exaul/kernels, lines": 4_514,
     "exaul/serving, lines": 4_739,
@@ -25,7 +25,7 @@ LIMITS = {  # what was reached; lower a number when it falls
     "longest file": 495,
     "path: files of engine and commands": 29,
     "path: files of kernels": 14,
-    "path: functions": 501,
+    "path: functions": 500,
 }
 FOLDERS = [name for name in LIMITS if name.startswith(("exaul/", "experiments", "benchmarks"))]
 PATH = """

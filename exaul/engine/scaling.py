@@ -74,10 +74,8 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
         drawings = dict[str, Any]()
         if named["regret"].notna().any():
             drawn = sweep_figures.against(named, "horizon", "regret", columns, "regret_bound")
-            spread = "with 95% intervals over trials, " * (len(drawn.axes) == 1)
-            note = (
-                f"Slopes are of the log of the mean regret, {spread}and do not tell whether it is a power of $T$."
-            )
+            added = "with 95% intervals over trials, " * (len(drawn.axes) == 1)
+            note = f"Slopes are of the log of the mean regret, {added}and do not tell whether it is a power of $T$."
             rows_of = [sum(len(x.errors) for x in source.records) for source in results[0].sources]
             if sweep.logs and min(rows_of) < max(horizons):
                 note += f" Rows of the log repeat above $T$ = {min(rows_of):,}."

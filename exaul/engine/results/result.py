@@ -75,7 +75,7 @@ class Result:
     def write_tables(self, path: str | Path) -> None:
         """Write the tables into an existing folder, and ``table.tex``."""
         folder.write_files(Path(path), self._tabled, {})
-        (Path(path) / "table.tex").write_text(self.to_latex(), encoding="utf-8")
+        (Path(path) / "table.tex").write_text(latex_of(self.trials, self.manifest["configuration"]), "utf-8")
 
     def write_figures(self, path: str | Path) -> None:
         """Write the figures into an existing folder; over traces, only those of all traces."""
@@ -225,8 +225,7 @@ def captioned(configuration: Mapping[str, Any]) -> dict[str, str]:
 
 def latex_of(trials: Table, configuration: Mapping[str, Any]) -> str:
     """Return ``table.tex`` of trials, as ``Result.to_latex`` describes it."""
-    named = short_learner_names(trials).assign(**captioned(configuration))
-    return summary.as_latex(named, configuration["delta"])
+    return summary.as_latex(short_learner_names(trials).assign(**captioned(configuration)), configuration["delta"])
 
 
 def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,5 +320,4 @@ def redraw(path: Path, width: float, out: str | None = None, chosen: Mapping[str
     with folder.lock(path), folder.fill_atomically(path) if out is None else folder.fill_new(out) as partial:
         folder.write_files(partial, {}, drawn)
         if out is not None:
-            latex = latex_of(tabled["trials"], manifest["configuration"])
-            (partial / "table.tex").write_text(latex, encoding="utf-8")
+            (partial / "table.tex").write_text(latex_of(tabled["trials"], manifest["configuration"]), "utf-8")

@@ -51,9 +51,8 @@ def traces_by_learner(table: Table) -> Figure:
     table = stack([best, table])
     table = table.assign(feasible=~(table["answerable"] < FEASIBLE))
     traces, percents = traces_by_answerable(table), (100 * table["answered"]).round().groupby(table["learner"])
-    spread = percents.agg(["first", "nunique"]).drop("answerable", errors="ignore")
-    is_constant = spread["nunique"] == 1
-    constant = spread.loc[is_constant & (len(traces) > 1) & (not is_constant.all()), "first"]
+    is_constant = (percents.nunique() == 1).drop("answerable", errors="ignore")  # and not all of them
+    constant = percents.first()[is_constant.index[is_constant & (len(traces) > 1) & ~is_constant.all()]]
     learners = [name for name in dict.fromkeys(table["learner"]) if name not in constant]
     table = table[~table["learner"].isin(constant.index)]
     widest, least = Figure().get_figwidth(), FIELD * len(learners) + 0.2

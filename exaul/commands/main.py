@@ -64,6 +64,7 @@ def parser(argv: Sequence[str]) -> Parser:
         if group and group[0] not in groups:
             help_text = COMMAND_GROUPS[group[0]]
             of_group = groups[""].add_parser(group[0], help=help_text, description=help_text)
+            of_group.words = [name.split()[-1] for name in COMMAND_MODULES if name.startswith(group[0])]
             groups[group[0]] = of_group.add_subparsers(**SUBPARSERS)
         sub = groups["".join(group)].add_parser(verb, help=text, description=text)
         if called is not None:

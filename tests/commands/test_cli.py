@@ -176,6 +176,7 @@ def test_the_command_alone_says_what_to_do_first(capsys):
 
 def test_a_bad_command_is_answered_by_the_word_that_was_meant_if_there_is_one(capsys):
     words = {"swep": "sweep", "sweep --alpah 0.1": "--alphas", "sweep --warmstart log.csv": "--warm-start"}
+    words["journal exprt s"] = "export"
     for argv, meant in words.items():
         assert refusal_of(argv.split(), capsys).endswith(f"; did you mean {meant}?\n")
     for argv in ("dance", "sweep --trials x", "inspect", "inspect none.csv", "inspect x --alphas 1"):

@@ -1,6 +1,5 @@
 """``exaul plan``: print the guarantees of each learner and the horizon that a better one needs, or plan audits."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
@@ -13,7 +12,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import registry
 from exaul.engine.checks import BadInput, as_typed, check_alpha, check_count, check_holds, check_positive, setting
 from exaul.engine.feedback import RatingFlags, check_audit
-from exaul.engine.logs.log import Layout, describe_start
+from exaul.engine.logs.log import Layout, Records, describe_start
 from exaul.engine.results.text_table import COMMAND, format_table, round_up
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import EXPIRES, Feedback
@@ -104,32 +103,48 @@ class Plan(RatingFlags, Layout):
         return super().feedback._replace(rate=self.feedback_rate if self.audit is None else self.audit)
 
     @cached_property
+    def inspected(self) -> tuple[Records, str]:
+        """The records of the log from which ``aci-rank`` starts, and a text on its defects."""
+        from exaul.commands.inspect import Inspect, inspect_log  # imports pandas
+
+        assert self.warm_start is not None
+        records, _, cautions = inspect_log(Inspect(log=self.warm_start, alphas=(self.alpha,), **self.changed))
+        return records, "\n\n".join(cautions)
+
+    def started(self, alpha: float) -> tuple[float, float]:
+        """Return s_1, and the share of the log's records that ``aci-rank`` answers at first, at a target."""
+        from exaul.engine.results.advice import start_from  # imports pandas
+
+        first, _ = start_from(self.inspected[0], np.array([alpha]))
+        shares = expected_share(aci_rank.rule, first)
+        assert shares is not None
+        return float(first.state.share[0]), float(shares[0])
+
+    @cached_property
     def described_start(self) -> DescribedStart:
         """How ``aci-rank`` starts, and a text with the share answered and the log's defects."""
         if self.warm_start is None:
             start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
             return DescribedStart(None, None, f"{ACI_RANK} {start}")
-        from exaul.commands.inspect import Inspect, inspect_log  # imports pandas
-        from exaul.engine.results.advice import start_from
-
-        records, _, cautions = inspect_log(Inspect(log=self.warm_start, alphas=(self.alpha,), **self.changed))
-        first, _ = start_from(records, np.array([self.alpha]))
-        shares = expected_share(aci_rank.rule, first)
-        assert shares is not None
-        answered = float(shares[0])
+        share, answered = self.started(self.alpha)
+        records, cautions = self.inspected
         start = describe_start(records.describe_log(), ACI_RANK, self.alpha, answered, names_sweep=True)
-        return DescribedStart(float(first.state.share[0]), answered, "\n\n".join([start, *cautions]))
+        return DescribedStart(share, answered, "\n\n".join(filter(None, [start, cautions])))
 
     @property
     def start(self) -> float | None:
         """The first share s_1 of ``aci-rank``, for its bound; None without a log."""
         return self.described_start.share
 
-    @property
+    @cached_property
     def answered(self) -> float:
         """The share of the questions that are answered."""
-        if self.coverage is None and (answered := self.described_start.answered):
-            return float(f"{answered:.3g}")  # as printed
+        return self.answered_at(self.alpha)
+
+    def answered_at(self, alpha: float) -> float:
+        """Return the share of the questions that are answered at a target."""
+        if self.coverage is None and self.warm_start is not None:
+            return float(f"{self.started(alpha)[1]:.3g}") or COVERAGE  # as printed
         return self.coverage or COVERAGE
 
     @property
@@ -142,11 +157,20 @@ class Plan(RatingFlags, Layout):
         """Return the limit that audits prove after some answers of which a share alpha is wrong."""
         return fdr_limit(alpha * answers * probability, answers, answers, probability, (0.0, 0.0), self.delta)
 
-    def alpha_for(self, limit: float, answers: float, probability: float) -> float:
-        """Return the largest alpha, in thousandths, at which audits prove a limit; 0 or less if there is none."""
-        thousandths = range(round(1000 * limit))  # the limit that is proven grows with alpha
-        count = bisect_right(thousandths, limit, key=lambda x: self.proven(x / 1000, answers, probability))
-        return (count - 1) / 1000
+    def target_for(self, limit: float, per_day: int, audits_per_day: int) -> tuple[float, float, float] | None:
+        """Return the largest alpha, in thousandths, at which audits prove a limit in WEEKS; None if there is none.
+
+        With it come the share that is answered at this alpha, and the probability of an audit.
+        """
+        for thousandths in range(round(1000 * limit), 0, -1):
+            alpha = thousandths / 1000
+            answered = self.answered_at(alpha)
+            if answered < FEASIBLE:
+                break
+            probability = min(audits_per_day / (per_day * answered), 1.0)
+            if self.proven(alpha, 7 * WEEKS * per_day * answered, probability) <= limit:
+                return alpha, answered, probability
+        return None
 
 
 def limits_by_week(plan: Plan, per_day: int, probability: float) -> list[dict[str, Any]]:
@@ -189,12 +213,14 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
             "if this share is answered and each answer is rated correctly and at once."
         )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
-    share = f"{probability:.4g}"
-    lower = plan.alpha_for(plan.alpha, 7 * WEEKS * per_day * plan.answered, probability)
-    command, lower_command = (
-        f"{COMMAND}{plan.as_service(alpha, plan.warm_start, '--audit', share)}" for alpha in (plan.alpha, lower)
-    )
-    of_lower = f"for a limit of {_exact(plan.alpha)} in {WEEKS} weeks, if as many questions are answered"
+    share, lower_command = f"{probability:.4g}", ""
+    if target := plan.target_for(plan.alpha, per_day, audits_per_day):
+        lower, answered, lower_share = target
+        lower_command = (
+            f"for a limit of {_exact(plan.alpha)} in {WEEKS} weeks, if {_exact(answered)} of the questions are "
+            f"answered:\n{COMMAND}{plan.as_service(lower, plan.warm_start, '--audit', f'{lower_share:.4g}')}"
+        )
+    command = f"{COMMAND}{plan.as_service(plan.alpha, plan.warm_start, '--audit', share)}"
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
@@ -205,7 +231,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
         f"as a service (--upstream URL puts it in front of a model):\n{command}",
-        f"{of_lower}:\n{lower_command}" * (lower > 0),
+        lower_command,
     )
 
 

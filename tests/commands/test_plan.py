@@ -176,7 +176,7 @@ def test_a_plan_of_audits_is_what_they_prove(capsys):
     said = "at alpha = 0.1: audit each answer with probability 0.012 (--audit 0.012)."
     assert any(said in line for line in lines)
     as_service = "  exaul serve --alpha {} --audit 0.012 --state state.sqlite"
-    limit = "for a limit of 10% in 26 weeks, if as many questions are answered:"
+    limit = "for a limit of 10% in 26 weeks, if 50% of the questions are answered:"
     first = "as a service (--upstream URL puts it in front of a model):"
     assert lines[-5:] == [first, as_service.format(0.1), "", limit, as_service.format(0.087)]
     rows = [line.split() for line in lines if re.match(r"\d", line)]
@@ -210,6 +210,13 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     lines, _ = printed(f"{flags} 2 --coverage 0.3 --correct correct", capsys)
     assert lines[-1].endswith(f" --audit 0.006667 --warm-start {log} --log-correct correct --state state.sqlite")
     assert any("if 30% of the questions are answered" in line for line in lines)
+    lines, _ = printed(f"{flags} 50", capsys)  # a lower target answers less, of which more can be audited
+    assert lines[-2] == "for a limit of 10% in 26 weeks, if 80.2% of the questions are answered:"
+    assert lines[-1].startswith("  exaul serve --alpha 0.09 --audit 0.06234 ")
+    for alpha, is_met in (("0.09", True), ("0.091", False)):
+        lines, _ = printed(f"{flags.replace('0.1', alpha)} 50", capsys)
+        (last,) = (line.split()[-1] for line in lines if line.startswith("26 "))
+        assert (float(last[:-1]) <= 10, any("--audit 0.06234" in x for x in lines)) == (is_met, is_met)
     said = refusal_of(["plan", *flags.split(), "850"], capsys)
     assert "audits-per-day: 850 found; it must be from 1 to 845" in said
 

@@ -161,12 +161,12 @@ def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
 
 
 def _describe_least(shares: Mapping[float, float], records: Records) -> str:
-    """Return a sentence with the alphas at which thresholds answer nothing, if any; ``shares`` are by alpha."""
-    zero = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share == 0)
-    if not zero:
+    """Return a sentence with the alphas at which thresholds answer too little, if any; ``shares`` are by alpha."""
+    few = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share < FEASIBLE)
+    if not few:
         return ""
-    least = f"the least alpha at which one answers {FEASIBLE:.0%}: {least_alpha(records):g}"
-    return f"no threshold reaches alpha = {zero} on this log ({least}); a learner would mostly abstain"
+    least = f"{few} (the least alpha at which one does: {least_alpha(records):g})"
+    return f"no threshold answers {FEASIBLE:.0%} of this log at alpha = {least}; a learner would mostly abstain"
 
 
 def draw_risk(

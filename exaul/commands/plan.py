@@ -128,7 +128,7 @@ class Plan(RatingFlags, Layout):
             return DescribedStart(None, None, f"{ACI_RANK} {start}")
         share, answered = self.started(self.alpha)
         records, cautions = self.inspected
-        start = describe_start(records.describe_log(), ACI_RANK, self.alpha, answered, names_sweep=True)
+        start = describe_start(records.describe_log(), ACI_RANK, {self.alpha: answered}, names_sweep=True)
         return DescribedStart(share, answered, "\n\n".join(filter(None, [start, cautions])))
 
     @property

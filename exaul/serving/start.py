@@ -87,7 +87,8 @@ class AbstainerStart(NamedTuple):
         if not self.numbers:
             source = f"{self.log['name']}, {self.log['records']:,} rows"
             return f"{config.learner} takes its thresholds from {source}, at alpha = {config.alpha:g}"
-        return describe_start(self.log, config.learner, config.alpha, self.expected_share(config), names_sweep=True)
+        shares = {config.alpha: self.expected_share(config)}
+        return describe_start(self.log, config.learner, shares, names_sweep=True)
 
     def expected_share(self, config: SharedConfiguration) -> float:
         """Return the share of the log that the learner answers at first; NaN without a log, or if it fits none."""

@@ -78,8 +78,11 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
     path.write_text("score,error\n" + "0.9,0\n" + "0.9,1\n0.9,0\n" * 20)
     text = output_of(["inspect", str(path), "--alphas", "0.05", "0.5"], capsys)
-    assert "alpha = 0.05 on this log (the least alpha at which one answers 5%: 0.488); a learner" in text
+    assert "alpha = 0.05 (the least alpha at which one does: 0.488); a learner would mostly abstain" in text
     assert text.endswith(f"it:\n  exaul sweep --logs {path} --alphas 0.05 0.5 --warm-start 0.5\n")
+    path.write_text("score,error\n" + "0.99,0\n" + "0.9,1\n" * 36)
+    lucky = output_of(["inspect", str(path), "--alphas", "0.1"], capsys)  # one right answer is no threshold
+    assert "of this log at alpha = 0.1 (the least alpha at which one does: " in lucky
     path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     said = "at alpha = 0.01 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
     text = output_of(["inspect", str(tmp_path)], capsys)

@@ -430,23 +430,22 @@ def least_rows(alpha: float) -> int:
 
 
 def describe_start(
-    log_entry: Mapping[str, Any], learner: str, alpha: float, share: float, names_sweep: bool = False
+    log_entry: Mapping[str, Any], learner: str, shares: Mapping[float, float], names_sweep: bool = False
 ) -> str:
-    """Return one line with the share that a learner answers at first, after a log of ``Records.describe_log``.
+    """Return one line with the shares, by alpha, that a learner answers at first after a log of ``describe_log``.
 
     With ``names_sweep``, it names the command that finds an alpha, if the share is too small.
     """
-    rows, minimum, advice = log_entry["records"], least_rows(alpha), ""
-    if share <= 0:
-        start = f"starts by answering nothing, because no threshold reaches alpha = {alpha:g}"
+    rows, minimum, advice = log_entry["records"], least_rows(min(shares)), ""
+    starts = [f"{share:.1%} at alpha = {alpha:g}" for alpha, share in shares.items() if share > 0]
+    if silent := ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share <= 0):
+        starts.insert(0, f"nothing, because no threshold reaches alpha = {silent}")
         advice = (
             "; it tries some answers later, of which more than alpha are wrong if the log is right; "
             f"{as_typed('inspect', 'LOG')} says which alpha one reaches, or if the label is inverted"
         )
-    else:
-        start = f"starts by answering {share:.1%} at alpha = {alpha:g}"
-        if names_sweep and share < FEASIBLE:
-            advice = f"; take a larger alpha, such as the one that {as_typed('sweep', '--logs', 'LOG')} names"
+    elif names_sweep and min(shares.values()) < FEASIBLE:
+        advice = f"; take a larger alpha, such as the one that {as_typed('sweep', '--logs', 'LOG')} names"
     few = f"; fewer than {minimum} rows say little" if rows < minimum else ""
     size = f"{rows:,} row{'s' * (rows > 1)}, {log_entry['error_rate']:.1%} wrong{few}"
-    return f"{learner} {start} ({log_entry['name']}: {size}){advice}"
+    return f"{learner} starts by answering {'; '.join(starts)} ({log_entry['name']}: {size}){advice}"

@@ -31,7 +31,6 @@ ABOVE_T = "> T"  # of the bound of a regret: no regret is above T, so it says no
 NAMED_TRACES = 8  # most traces to name (chosen)
 BROKEN = "BROKEN"  # a bound that was proved
 BOUNDED = "0 < regret_bound < horizon"  # the trials whose bound of the regret says something
-LIMIT = "alpha + risk_bound / answered"  # of the FDR of a trial, from the limit of R_T
 PROVEN = "proven limit\n(any sequence)"
 OVER_TRIALS = (
     "mean ±standard deviation over trials, which draw from the same records: it does not cover other questions"
@@ -85,12 +84,11 @@ def describe_backends(manifest: Mapping[str, Any], learners: Sequence[Mapping[st
 
 
 def describe_warm_start(source: Mapping[str, Any]) -> str:
-    """Return a line per learner and alpha of a manifest's source that starts from a log; empty without one."""
+    """Return a line per learner of a manifest's source that starts from a log; empty without one."""
     log_entry = source["warm_start"] or {"shares": {}}
     return "\n".join(
-        describe_start(log_entry, learner, float(alpha), share)
+        describe_start(log_entry, learner, {float(alpha): share for alpha, share in by_alpha.items()})
         for learner, by_alpha in log_entry["shares"].items()
-        for alpha, share in by_alpha.items()
     )
 
 
@@ -125,9 +123,8 @@ def summarize(
                 "answered": f"{_coverage(cell_rows).mean():.1%}",
                 "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
-            shown = cell_rows.query("answered > 0")  # R_T bounds the FDR of a trial with answers
-            is_held = risk_holds(shown.dropna(subset="risk_bound")).all()
-            limit = _rounded_up(shown.eval(LIMIT)) if is_held else BROKEN
+            is_held = risk_holds(cell_rows.dropna(subset="risk_bound")).all()
+            limit = _below_1(_limit_of_fdr(cell_rows)) if is_held else BROKEN
             rows.append(row | ({PROVEN: limit} if is_limited else {}))
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
@@ -224,8 +221,8 @@ def summarize_theory(
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
             "limit\nof R_T": _limit(rows["risk_bound"]),
             "FDR": _spread(rows["fdr"]),
-            "FDR at most": _rounded_up(rows["fdr_bound"].fillna(rows.eval(LIMIT))),
-            "by the paper": _rounded_up(rows["fdr_bound_paper"]),
+            "FDR at most": _below_1(rows["fdr_bound"].fillna(_limit_of_fdr(rows)).mean(skipna=False)),
+            "by the paper": _below_1(rows["fdr_bound_paper"].mean(skipna=False)),
             "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
             "above\nbound": _trials_above(rows.query(BOUNDED)),
             # at most 100% in each trial
@@ -239,7 +236,7 @@ def summarize_theory(
         "limit\nof R_T": "what it is at most on every sequence with as many answers (largest of trials); -: none",
         "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (largest)",
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
-        "docs/proofs.md; certain for best-fixed, and by the limit of R_T; mean, -: none below 100%)",
+        "docs/proofs.md; mean, -: none below 100%); certain for best-fixed, and where it is the proven limit above",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
         "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
         "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none; {ABOVE_T}: none below T",
@@ -360,9 +357,13 @@ def _limit(bounds: Any, largest: float = np.inf) -> str:
     return ABOVE_T if bound > largest else _text(bound, "{:.0f}")
 
 
-def _rounded_up(bounds: Any) -> str:
-    """Return the mean of bounds of the FDR; "-" without one, or if it is at least 1."""
-    bound = bounds.mean(skipna=False)
+def _limit_of_fdr(rows: Table) -> Any:
+    """Return the limit of the FDR by that of R_T, if as many questions are answered as in the mean over trials."""
+    return rows["alpha"].iloc[0] + rows["risk_bound"].mean(skipna=False) / (rows["answered"].mean() or np.nan)
+
+
+def _below_1(bound: float) -> str:
+    """Return a bound of the FDR, rounded up; "-" without one, or if it is at least 1."""
     return round_up(bound) if bound < 1 else "-"
 
 

@@ -168,6 +168,8 @@ def test_the_share_that_is_expected_of_equal_scores_is_the_share_that_is_answere
     assert share == pytest.approx(0.7, abs=0.005)
     assert f"starts by answering {share:.1%} at alpha" in abstainer.started
     assert [abstainer.decide(score).answer for score in (0.95, 0.8)] == [True, False]
+    all_right = np.linspace(0.1, 0.9, 36), np.zeros(36)
+    assert Abstainer(warm_start=all_right).figures()["expected_share"] == 1  # not 1.0000000000000007
 
 
 @pytest.mark.parametrize("case", DEGENERATE)

@@ -13,6 +13,7 @@ from exaul.commands.flags import Command, fields_given
 from exaul.engine.checks import check_installed
 from exaul.llm.scores import column_of
 from exaul.serving.configuration import SharedConfiguration
+from exaul.serving.entries import DECIDE, START
 from exaul.serving.http.settings import LOOPBACK_HOSTS, GatewayFlags, ServeFlags, logger, read_keys
 
 SERVER_FIELDS = "state", "host", "port", "keys"  # the other fields are arguments of ``app``, without ``log_``
@@ -58,7 +59,9 @@ def main(arguments: Mapping[str, Any]) -> int:
                 add_gateway(application, gateway_flags)
                 column, score, earlier = config.log_score, gateway_flags.score, service.noted("score")
                 settings |= {"upstream": gateway_flags.upstream, "score": score}
-                if column.startswith("score_") and column != column_of(score) and earlier != score:  # may be right
+                is_other = column.startswith("score_") and column != column_of(score)  # which may be right
+                of_keys = (service.latest_entries(1, START, DECIDE, key=key) for key in service.all_keys())
+                if is_other and (earlier != score or any(x.kind == START for latest in of_keys for x in latest)):
                     logger.warning(
                         f"the scores of the log are {column}, and those of the gateway {score}: if they are of two "
                         "kinds, far too much or too little is withheld (docs/service.md, Before your users come)"

@@ -334,6 +334,16 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     caplog.clear()
     assert main([*argv, "--score", "logprob", *of_log]) == 0  # the score of its decisions
     assert warned not in caplog.text
+    begun = ["--score", "score_p_true", "--warm-start", str(log)]
+    assert main(["journal", "start", argv[2], "--key", "", *begun]) == 0
+    assert main([*argv, *of_log]) == 0  # the key has decided nothing since it began anew
+    assert warned in caplog.text
+    caplog.clear()
+    with gate(learner="aci-rank") as client:
+        client.json()
+    stub.asked.clear()
+    assert main([*argv, *of_log]) == 0
+    assert warned not in caplog.text
     argv[2] = str(tmp_path / "new.sqlite")
     assert main([*argv, *of_log]) == 0
     assert warned in caplog.text

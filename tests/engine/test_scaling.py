@@ -45,7 +45,7 @@ def test_a_curve_of_regret_and_its_bound(anytime):
     np.testing.assert_allclose(last["regret_mean"], ends["regret"].mean())
     for q in ("05", "50", "95"):
         np.testing.assert_allclose(last[f"regret_q{q}"], ends["regret"].quantile(int(q) / 100))
-    np.testing.assert_allclose(last["risk_bound"], ends["risk_bound"].mean())
+    np.testing.assert_allclose(last["risk_bound"], ends["risk_bound"].max())
     np.testing.assert_array_equal(last["regret_bound"], ends["regret_bound"].first())
     assert last["regret_bound"].isna().tolist() == [False] * 4 + [True] * 2  # nothing is proved for aci-rank
     curve = curves.query("learner == 'exaul' and alpha == 0.3")
@@ -136,6 +136,12 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
         lone = "A bound with a single point is not drawn: ew."
         assert (lone in said) != is_named
         assert len(partly.axes[0].lines) == 3  # the regret, slope 1/2, and the name of bounds
+    other = {"learner": "aci-rank", "regret": 0.1, "regret_bound": np.nan, "regret_q05": -0.1, "regret_q95": 1.0}
+    spread = Table([x | {"regret_q05": 1.0, "regret_q95": 9.0} for x in rows] + [x | other for x in rows])
+    (axes,) = sweep_figures.against(spread, "horizon", "regret", ["alpha"], "regret_bound").axes
+    (half,) = (line for line in axes.lines if line.get_label() == "slope 1/2")
+    np.testing.assert_allclose(half.get_ydata(), [1.6, 3.2])  # below ew, which has a bound
+    assert axes.collections[1].get_paths()[0].vertices[:, 1].min() == axes.get_ylim()[0] > 0  # as -0.1 is beyond it
     wide = Table([row | {"horizon": T, "regret": T / 2.0, "regret_bound": T} for T in (4, 4000)])
     figure = sweep_figures.against(wide, "horizon", "regret", ["alpha"], "regret_bound")
     figure.draw_without_rendering()

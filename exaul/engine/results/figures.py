@@ -97,15 +97,16 @@ def save(figure: Figure, path: Path) -> None:
 def styled_lines(rows: Table, column: str = "learner") -> Iterator[tuple[dict[str, Any], Any, Table]]:
     """Yield style, value and rows for each value of a column.
 
-    A learner has one style in all figures. Its later rates are lighter, with another part of the marker filled.
+    A learner has one style in all figures. Its later rates are lighter, with another part of the marker filled: by
+    the column ``shade`` if there is one, or else in their order.
     """
     lines, by_learner = list(rows.groupby(column, sort=False)), column == "learner"
     names = {value: value.partition(", ")[0] if by_learner else value for value, _ in lines}
     looks = dict(zip(dict.fromkeys([*LEARNERS] * by_learner + [*names.values()]), styles(), strict=False))
     for value, line in lines:
         shades = [x for x in names if names[x] == names[value]]
-        style, shade = looks[names[value]], shades.index(value)
-        white = 0.75 * shade / len(shades)
+        style, shade = looks[names[value]], int(line["shade"].min()) if "shade" in line else shades.index(value)
+        white = 0.75 * shade / (shade + 1)
         color = tuple(white + (1 - white) * part for part in to_rgb(style["color"]))
         yield style | {"color": color, "fillstyle": _FILLS[shade % len(_FILLS)]}, value, line
 

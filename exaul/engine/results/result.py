@@ -223,6 +223,13 @@ def captioned(configuration: Mapping[str, Any]) -> dict[str, str]:
     return {"probability": f"{1 - configuration['delta']:g}"} | ({"score": score} if score != Sweep.score else {})
 
 
+def with_shades(table: Table, configuration: Mapping[str, Any]) -> Table:
+    """Return a table with the place of the rates of each row among those of the sweep: ``shade``, from 0."""
+    places = [{float(x): i for i, x in enumerate(configuration[f"{rate}s"])} for rate in RATE_COLUMNS]
+    eta, gamma, step = (table[rate].map(of_rate) for rate, of_rate in zip(RATE_COLUMNS, places, strict=True))
+    return table.assign(shade=(eta * len(places[1]) + gamma).fillna(step).fillna(0))
+
+
 def latex_of(trials: Table, configuration: Mapping[str, Any]) -> str:
     """Return ``table.tex`` of trials, as ``Result.to_latex`` describes it."""
     return summary.as_latex(short_learner_names(trials).assign(**captioned(configuration)), configuration["delta"])
@@ -238,7 +245,7 @@ def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str,
         drawn["traces-by-learner"] = trace_figures.traces_by_learner(traces)
     if "trials" in tabled:
         known, note = captioned(configuration), ""
-        trials, curves = tabled["trials"].assign(**known), tabled["curves"].assign(**known)
+        trials, curves = (with_shades(tabled[name].assign(**known), configuration) for name in ("trials", "curves"))
         if traces is None:
             given, advised = tabled.get("advice"), dict[float, str]()
             if given is not None:

@@ -53,7 +53,7 @@ SWEPT = {
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
 BOUNDS = {
-    "risk_bound": "limit on any sequence",
+    "risk_bound": "limit on any sequence, the largest of the trials,",
     "regret_bound": "bound, with probability {probability}",
     "mean_bound": "bound of the mean",
 }
@@ -79,6 +79,7 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
     ends = curves.groupby([*PANEL, "learner"])[["t", "answered_mean", "regret_bound"]].transform("max")
     curves.loc[ends["answered_mean"] == 0, ["fdr_mean", "answered_mean"]] = np.nan  # no FDR without answers
+    curves.loc[curves["inefficiency_q50"] == 1, "fdr_mean"] = np.nan  # most trials have not answered yet
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
     curves.loc[ends["regret_bound"] >= ends["t"], "regret_bound"] = np.inf  # not drawn: no regret is above T
     trials = trials.assign(answered=1 - trials["inefficiency"])
@@ -88,6 +89,8 @@ def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str
     for name, (curve, label, bound) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
             drawn[name] = over_time(curves, curve, label, segments, dotted=bound)
+    if ((curves["inefficiency_q95"] == 1) & curves["fdr_mean"].notna()).any():
+        add_note(drawn["fdr"], "Until a trial answers, its FDR counts as $\\alpha$.")
     for swept in (x for x in SWEPT if x in trials and trials.groupby("source")[x].nunique().max() > 1):
         played = with_rates(trials[trials[swept].notna()], but=swept)
         lacking = ", ".join(trials.loc[trials[swept].isna(), "learner"].unique())
@@ -307,7 +310,8 @@ def _draw_slopes(axes: Axes, lines: Sequence[tuple[Any, Any, Table]], are_beside
     """Draw a line of slope 1/2 below all lines and, if asked for, the slopes beside the lines."""
     if axes.get_yscale() == "log":
         T = lines[0][2].index.to_numpy()
-        lowest = min((x.iloc[:, 0] / np.sqrt(x.index)).min() for *_, x in lines)
+        bounded = [x for *_, x in lines if x["regret_bound"].notna().any()] or [x for *_, x in lines]
+        lowest = min((x.iloc[:, 0] / np.sqrt(x.index)).min() for x in bounded)
         axes.plot(T, 0.8 * lowest * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
     sloped = [(style, line) for style, _, line in lines if line["slope"].iloc[0] > 0]
     if are_beside:
@@ -369,7 +373,7 @@ def asked_figure(table: Table) -> Figure:
 
 def _band(axes: Axes, x: Any, rows: Table, curve: str, style: Mapping[str, Any]) -> None:
     """Draw the band from 5% to 95% of a curve, if trials differ."""
-    low, high = rows[f"{curve}_q05"], rows[f"{curve}_q95"]
+    low, high = rows[f"{curve}_q05"].clip(lower=axes.get_ylim()[0]), rows[f"{curve}_q95"]  # a log has no 0
     if (high > low).any():
         axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
@@ -412,7 +416,8 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
 
     Best is the top, left of the target. A learner that answers nothing has no mark. The advised learner has a ring,
-    if the sweep starts it from a log; ``advised`` is as ``best`` of ``draw``.
+    if the sweep starts it from a log; ``advised`` is as ``best`` of ``draw``. Panels share their x axis, unless it
+    would be more than twice as long as that of each.
     """
     figure, panels = panel_grid(trials, ANSWERED, by=PANEL)
     named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
@@ -420,6 +425,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     shares = 1 - learners["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     ringed, margin = "", max(0.15 * (high - low), 0.03)
+    spans = list[tuple[float, float]]()  # of the axes of the FDR
     best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
@@ -443,12 +449,12 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
         axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
         broken = FDR if len(panels) == 1 else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
         left = fdr_start(min(fdrs), max(fdrs))
-        axes.set(
-            xlim=(left, max(fdrs) + 0.08 * (max(fdrs) - left)),
-            ylim=(max(low - margin, 0), high + margin),
-            xlabel=broken,
-        )
+        spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))
+        axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=broken)
         in_percent(axes.xaxis, axes.yaxis)
+    widest, (start, end) = max(end - start for start, end in spans), (min(spans)[0], max(end for _, end in spans))
+    for (axes, _), span in zip(panels, spans, strict=True):
+        axes.set_xlim((start, end) if end - start <= 2 * widest else span)
     marks = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
     note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{_advice_note(best, ringed)}"
     add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))

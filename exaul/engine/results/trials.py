@@ -74,7 +74,7 @@ def _trials_of(totals: LearnerTotals) -> Table:
 def curves_table(totals: Totals) -> Table:
     """Return one row per learner, cell and checkpoint: mean and quantiles over trials.
 
-    ``risk_bound`` is a mean; ``rise`` is the largest rise of R between two checkpoints so far, over all trials.
+    ``risk_bound`` is the largest of the trials; ``rise`` is their largest rise of R between two checkpoints so far.
     """
     return files.stack([_curves_of(x) for x in split_by_learner(totals)])
 
@@ -100,7 +100,7 @@ def _curves_of(totals: LearnerTotals) -> Table:
     slices = _slices(answered.shape[2], answered.shape[0] * answered.shape[1])
     extra = {
         "regret_bound": totals["best"].T,
-        "risk_bound": totals["risk_bound"].mean(axis=2).T if "risk_bound" in totals else np.nan,
+        "risk_bound": totals["risk_bound"].max(axis=2).T if "risk_bound" in totals else np.nan,
         "rise": np.max([rise(trials) for trials in slices], axis=0).T,
     }
     return _by_time(totals, curves, extra)

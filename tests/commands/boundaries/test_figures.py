@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations, pairwise, product
 from pathlib import Path
 
@@ -196,6 +196,7 @@ def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
     named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
     assert named == ["exaul, $\\eta \\times 2$", "aci-rank, step 0.05", "aci-rank, step 0.1", figures.TARGET]
     assert len(drawn["fdr"].axes) == 1
+    assert [x.get_fillstyle() for x in drawn["fdr"].axes[0].lines[:3]] == ["none", "full", "none"]  # as ever
     assert Path("chosen/table.tex").read_text().count("\naci-rank") == 2
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == written
     refused(["figures", "out", "--steps", "0.1"], "--steps: given without out, the folder for what is chosen")
@@ -251,12 +252,12 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     ]
     monkeypatch.setattr(figures, "ROWS", 2)
     tabled = {"traces": files.Table(rows), "trials": trials, "curves": curves}
-    unstarted = draw(tabled, 1, {"delta": 0.2, "score": "score"})["answered"]
+    unstarted = draw(tabled, 1, asdict(Sweep()))["answered"]
     assert not any(line.get_markersize() == 14 for axes in unstarted.axes for line in axes.lines)
     assert "Advised in 1 of 4 panels, but not played here, is aci-rank" in " ".join(
         unstarted.get_supxlabel().split()
     )
-    drawn = draw(tabled | {"trials": trials.assign(warm_start="a log")}, 1, {"delta": 0.2, "score": "score"})
+    drawn = draw(tabled | {"trials": trials.assign(warm_start="a log")}, 1, asdict(Sweep()))
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
     assert [sum(line.get_markersize() == 14 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
@@ -462,8 +463,23 @@ def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_lar
     (axes,) = sweep_figures.answered_against_wrong(trials).axes
     assert (axes.get_xlim()[0] > 0.2) == (start > 0)
     assert axes.get_xlim()[0] < axes.collections[0].get_segments()[0][:, 0].min()
+    for alpha, fdr, is_shared in (0.4, 0.5, True), (0.01, 0.02, start == 0):  # unless it were twice as long
+        both = files.stack([trials, trials.assign(alpha=alpha, fdr=fdr)])
+        panels = sweep_figures.answered_against_wrong(both).axes
+        assert (panels[0].get_xlim() == panels[1].get_xlim()) == is_shared
     (axes,) = sweep_figures.against(files.stack([trials, trials.assign(alpha=0.45)]), "alpha", "fdr").axes
     assert (axes.get_ylim()[0] > 0.2) == (start > 0)
+
+
+def test_a_curve_of_fdrs_begins_where_half_of_the_trials_have_answered():
+    result = run(Sweep(trials=3, horizon=300, arms=20, learners=("exaul",)))
+    curves = result.curves.assign(inefficiency_q95=0.5)
+    for n in 0, 4:
+        curves.loc[:n, ["inefficiency_q50", "inefficiency_q95"]] = 1.0, 1.0
+        curves.loc[n, "inefficiency_q50"] = 0.5  # only some trials have not answered yet
+        figure = sweep_figures.draw(result.trials, curves)["fdr"]
+        assert figure.axes[0].lines[0].get_xdata()[0] == curves["t"][n]
+        assert "Until a trial answers, its FDR counts as $\\alpha$." in " ".join(figure.get_supxlabel().split())
 
 
 def test_a_pdf_has_no_font_of_type_3(tmp_path):
@@ -491,11 +507,13 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
 def test_a_bound_above_the_horizon_is_not_drawn_but_named():
     """No regret is above T. A learner without the rate is named, too."""
     learners = "exp3-ix", "ew", "aci-rank"
-    result = run(Sweep(trials=2, horizon=600, arms=20, learners=learners, eta_scales=(1, 2), alphas=(0.1,)))
+    sweep = Sweep(trials=2, horizon=600, arms=20, learners=learners, eta_scales=(1, 2), alphas=(0.1,))
+    result = run(sweep)
     above = result.trials["learner"] == "exp3-ix"
     bounds = result.trials.groupby(above)["regret_bound"].agg(["min", "max"])
     assert bounds.loc[False, "max"] < 600 < bounds.loc[True, "min"]
-    drawn = draw({"trials": result.trials, "curves": result.curves}, 1, {"delta": 0.2, "score": "score_own"})
+    configuration = asdict(sweep) | {"delta": 0.2, "score": "score_own"}
+    drawn = draw({"trials": result.trials, "curves": result.curves}, 1, configuration)
     for name in ("regret", "regret-by-eta-scale"):
         (axes,) = drawn[name].axes
         dotted = [line for line in axes.lines if line.get_linewidth() == sweep_figures.BOUND_STYLE["linewidth"]]

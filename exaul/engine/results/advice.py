@@ -198,8 +198,8 @@ def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
 def describe_halves(table: Table, width: int | None = None) -> str:
     """Return what was answered of one half after a start from the other, as a table with its title."""
     title = (
-        f"the advice rests on {HALVES} random halves of the log: each line starts from one half and plays the "
-        "other, which it has not seen (mean, and 5% to 95% of the halves)"
+        f"the shares to plan with, from {HALVES} random halves of the log: each line starts from one half and "
+        "plays the other, which it has not seen (mean, and 5% to 95% of the halves)"
     )
     means, lows, highs = (table[[f"fdr{x}", f"answered{x}"]].to_numpy() for x in ("", "_q05", "_q95"))
     if ((means < lows - 0.0005) | (means > highs + 0.0005)).any():  # by more than the rounding

@@ -430,16 +430,21 @@ def least_rows(alpha: float) -> int:
 
 
 def describe_start(
-    log_entry: Mapping[str, Any], learner: str, shares: Mapping[float, float], names_sweep: bool = False
+    log_entry: Mapping[str, Any], learner: str, shares: Mapping[Any, float], names_sweep: bool = False
 ) -> str:
     """Return one line with the shares, by alpha, that a learner answers at first after a log of ``describe_log``.
 
     With ``names_sweep``, it names the command that finds an alpha, if the share is too small.
     """
-    rows, minimum, advice = log_entry["records"], least_rows(min(shares)), ""
-    starts = [f"{share:.1%} at alpha = {alpha:g}" for alpha, share in shares.items() if share > 0]
-    if silent := ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share <= 0):
-        starts.insert(0, f"nothing, because no threshold reaches alpha = {silent}")
+    rows, minimum, advice = log_entry["records"], least_rows(min(map(float, shares))), ""
+    silent, starts = list[str](), list[str]()
+    for alpha, share in shares.items():
+        if share > 0:
+            starts.append(f"{share:.1%} at alpha = {float(alpha):g}")
+        else:
+            silent.append(f"{float(alpha):g}")
+    if silent:
+        starts.insert(0, f"nothing, because no threshold reaches alpha = {', '.join(silent)}")
         advice = (
             "; it tries some answers later, of which more than alpha are wrong if the log is right; "
             f"{as_typed('inspect', 'LOG')} says which alpha one reaches, or if the label is inverted"

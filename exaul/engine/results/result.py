@@ -225,9 +225,13 @@ def captioned(configuration: Mapping[str, Any]) -> dict[str, str]:
 
 def with_shades(table: Table, configuration: Mapping[str, Any]) -> Table:
     """Return a table with the place of the rates of each row among those of the sweep: ``shade``, from 0."""
-    places = [{float(x): i for i, x in enumerate(configuration[f"{rate}s"])} for rate in RATE_COLUMNS]
-    eta, gamma, step = (table[rate].map(of_rate) for rate, of_rate in zip(RATE_COLUMNS, places, strict=True))
-    return table.assign(shade=(eta * len(places[1]) + gamma).fillna(step).fillna(0))
+
+    def place(rate: str) -> Any:
+        values = configuration[f"{rate}s"]
+        return table[rate].map(dict(zip(map(float, values), range(len(values)), strict=True)))
+
+    eta, gamma, step = map(place, RATE_COLUMNS)
+    return table.assign(shade=(eta * len(configuration["gamma_scales"]) + gamma).fillna(step).fillna(0))
 
 
 def latex_of(trials: Table, configuration: Mapping[str, Any]) -> str:

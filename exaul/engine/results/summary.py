@@ -87,8 +87,7 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
     """Return a line per learner of a manifest's source that starts from a log; empty without one."""
     log_entry = source["warm_start"] or {"shares": {}}
     return "\n".join(
-        describe_start(log_entry, learner, {float(alpha): share for alpha, share in by_alpha.items()})
-        for learner, by_alpha in log_entry["shares"].items()
+        describe_start(log_entry, learner, by_alpha) for learner, by_alpha in log_entry["shares"].items()
     )
 
 

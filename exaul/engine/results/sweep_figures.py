@@ -310,8 +310,8 @@ def _draw_slopes(axes: Axes, lines: Sequence[tuple[Any, Any, Table]], are_beside
     """Draw a line of slope 1/2 below all lines and, if asked for, the slopes beside the lines."""
     if axes.get_yscale() == "log":
         T = lines[0][2].index.to_numpy()
-        bounded = [x for *_, x in lines if x["regret_bound"].notna().any()] or [x for *_, x in lines]
-        lowest = min((x.iloc[:, 0] / np.sqrt(x.index)).min() for x in bounded)
+        starts = ((x["regret_bound"].isna().all(), (x.iloc[:, 0] / np.sqrt(x.index)).min()) for *_, x in lines)
+        lowest = min(starts)[1]  # of the learners with a bound, if there are any
         axes.plot(T, 0.8 * lowest * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
     sloped = [(style, line) for style, _, line in lines if line["slope"].iloc[0] > 0]
     if are_beside:
@@ -425,7 +425,7 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
     shares = 1 - learners["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
     ringed, margin = "", max(0.15 * (high - low), 0.03)
-    spans = list[tuple[float, float]]()  # of the axes of the FDR
+    spans = list[tuple[float, float]]()  # of the x axes
     best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
@@ -452,9 +452,9 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
         spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=broken)
         in_percent(axes.xaxis, axes.yaxis)
-    widest, (start, end) = max(end - start for start, end in spans), (min(spans)[0], max(end for _, end in spans))
+    is_shared = np.ptp(spans) <= 2 * np.ptp(spans, axis=1).max()
     for (axes, _), span in zip(panels, spans, strict=True):
-        axes.set_xlim((start, end) if end - start <= 2 * widest else span)
+        axes.set_xlim((np.min(spans), np.max(spans)) if is_shared else span)
     marks = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
     note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{_advice_note(best, ringed)}"
     add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))

@@ -14,7 +14,7 @@ from exaul.commands.terminal import show, terminal_width
 from exaul.engine import folder
 from exaul.engine.checks import as_typed, check_alpha, join_lines, setting
 from exaul.engine.logs import diagnosis, files
-from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha, recommend_grid
+from exaul.engine.logs.diagnosis import WORDS, diagnose, least_alpha
 from exaul.engine.logs.log import Layout, Records, label_of, load_rows, parse_log, read_cells
 from exaul.engine.logs.traces import Trace, check_columns, is_folder, load_traces, log_files
 from exaul.engine.results.text_table import COMMAND, format_table, plain, shared_start
@@ -85,8 +85,6 @@ def main(arguments: Mapping[str, Any]) -> int:
             figures.add_note(figure, plain(f"{records.name}, column {config.score}: {len(scores):,} rows."))
         folder.write_new(config.out, {"risk-coverage": table}, drawn)
     best_shares = {alpha: best[alpha][1] if alpha in best else 0.0 for alpha in alphas}
-    hint = recommend_grid(records, best_shares)
-    hint = f"for exaul sweep: {hint}" if hint else "what learners answer of it"
     numbers = {
         "log": records.name,
         **({"score": f"column {config.score}"} if score_columns else {}),
@@ -104,7 +102,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
         _describe_least(best_shares, records),
-        f"{hint}:\n{_sweep_command(words, best_shares)}" if any(best_shares.values()) else "",
+        f"what learners answer of it:\n{_sweep_command(words, best_shares)}" if any(best_shares.values()) else "",
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
@@ -271,7 +269,7 @@ def shortest_between(low: float, high: float) -> str:
 
 def _compare(config: Inspect, title: str) -> None:
     """Print a table with a line per ``title``, a trace or a score of a log; write it to ``out``."""
-    rows, lines, advice, hints = list[dict[str, Any]](), list[dict[str, str]](), "", dict[str, str]()
+    rows, lines, advice = list[dict[str, Any]](), list[dict[str, str]](), ""
     inspected, sweeps = list[list[str]](), list[str]()  # each log with its flags, as typed; the sweep of each score
     for file in log_files(config.log):
         columns = diagnosis.categories(file, config)
@@ -294,9 +292,6 @@ def _compare(config: Inspect, title: str) -> None:
             if title == "score":
                 alphas = _with_reached(config.alphas, records) if len(records.scores) else ()
                 sweeps.append(_sweep_command(inspected[-1], {alpha: share(alpha) for alpha in alphas}))
-            # the sweep of a score has a warm start
-            elif text := recommend_grid(records, shares):
-                hints[lines[-1][title]] = text
     check_columns(config.each, [log for log, *_ in inspected])
     if config.out is not None:
         folder.write_new(config.out, {"inspection": files.Table(rows)}, {})
@@ -309,7 +304,6 @@ def _compare(config: Inspect, title: str) -> None:
         order = np.array(complete)
     if any(rows[n]["dropped"] for n in order):
         meanings.append("rows in brackets: left out, without a score or a label")
-    scope = f"for exaul sweep, on {len(hints)} of {len(order)} {title}s"
     first = [join_lines(as_typed("inspect", *inspected[n])) for n in order if rows[n]["defects"]][:1]
     with_numbers = [f"the first {title} with a defect, with its numbers: {x}" for x in first]
     if title == "score":
@@ -329,7 +323,6 @@ def _compare(config: Inspect, title: str) -> None:
         "\n".join([*heads, format_table(shortened, terminal_width(), names=2)]),
         "\n".join([*meanings, *with_numbers]),
         advice,
-        *(f"{scope}, such as {join_lines(x)}: {hints[x]}" for x in list(hints)[:1]),
         f"table: {config.out}" if config.out is not None else "",
     )
 

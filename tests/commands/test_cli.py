@@ -83,19 +83,13 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path.write_text("score,error\n" + "0.99,0\n" + "0.9,1\n" * 36)
     lucky = output_of(["inspect", str(path), "--alphas", "0.1"], capsys)  # one right answer is no threshold
     assert "of this log at alpha = 0.1 (the least alpha at which one does: " in lucky
-    path.write_text("score,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
-    said = "at alpha = 0.01 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
-    text = output_of(["inspect", str(tmp_path)], capsys)
-    assert f"for exaul sweep, on 1 of 1 traces, such as hard: {said}" in text
     rows = "0.999999999,0.5,0\n" * 7 + "0.999999999,0.9,1\n" + "0.99999999,0.9,1\n" * 2
     path.write_text(f"score_a,score_b,error\n{rows}")
     text = output_of(["inspect", str(path)], capsys)
     assert text.endswith("--score score_a --alphas 0.2 --warm-start 0.5\n")
-    assert "evenly spaced" not in text
     path.write_text("score_msp,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     text = output_of(["inspect", str(path)], capsys)
-    assert f"for exaul sweep: {said}" in text
-    assert f":\n  exaul sweep --logs {path} --score score_msp --warm-start 0.5\n" in text
+    assert text.endswith(f":\n  exaul sweep --logs {path} --score score_msp --warm-start 0.5\n")
 
 
 def test_inspect_shows_alphas_at_which_a_part_is_answered(tmp_path, capsys):

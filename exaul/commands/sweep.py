@@ -89,9 +89,11 @@ class Figures(Configuration):
     """The sweep to draw. Every field is a flag of ``exaul figures``."""
 
     folder: str = setting(MISSING, "folder of a finished sweep", "DIR")
-    width: float = setting(6.4, "largest width of a figure, such as that of a page or a column", "INCHES")
+    width: float = setting(
+        6.4, "width of a figure, such as 3.3 for one column of a paper; of one panel, at most 3.3", "INCHES"
+    )
     out: str | None = setting(
-        None, "folder (absent or empty) for the figures and a table.tex of what is chosen below", "DIR"
+        None, "folder (absent or empty) for the figures and a table.tex of what is chosen", "DIR"
     )
     learners: tuple[str, ...] = setting(
         (), "learners to draw (default: all); 'ew, eta x 4', as in figures, is one at a rate", "NAME"

@@ -30,11 +30,11 @@ _STYLES = (
     ("#08306b", "-", "o"),
     ("#d94801", _DASHED, "s"),
     ("#41ab5d", _SHORT, "^"),
-    ("#969696", _DOT, "D"),
+    ("#969696", _DOT, "*"),
     ("#6a51a3", _DOTS, "v"),
     ("#525252", _LONG, "<"),
     ("#7f0000", _DASHED, ">"),
-    ("#dd3497", "-", "*"),
+    ("#dd3497", "-", "D"),
     ("#b10026", _SHORT, "X"),
     ("#8c510a", _DOTS, "P"),
     ("#17becf", _LONG, "h"),
@@ -49,7 +49,7 @@ TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle":
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 ROWS = 4  # most rows of panels in a figure, so that it fits on a page (9 inches)
 _PANEL_WIDTH, _SINGLE = 1.6, 3.3  # least inches of a panel in a row of several, and of one alone (that of a column)
-_WIDE_PANEL = 2.1  # inches of a panel of several if there is room
+_WIDE_PANEL = 2.0  # inches of a panel from which on its title has larger letters
 _HEIGHTS = 2.2, 1.8  # inches of a panel, of one row and of several
 _LEAST_BAR, _ASIDE = 3, 2.5  # points: length of the shortest bar that is drawn, and between bars side by side
 _BESIDE = sorted(  # points from a dot to its name, the nearest first
@@ -145,7 +145,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     size = len(shown)
     height = -(-size // width)
     widest = rcParams["figure.figsize"][0]
-    inches = min(widest, max(_SINGLE, width * _WIDE_PANEL))
+    inches = min(widest, _SINGLE) if width == 1 else widest
     figure = Figure(figsize=(inches, _HEIGHTS[height > 1] * height + 0.6), layout="constrained")
     grid = figure.subplots(height, width, squeeze=False, sharey=True)
     sources = list(table["source"].unique()) if "source" in by else []
@@ -158,7 +158,7 @@ def panel_grid(table: Table, label: str, by: Sequence[str] = ()) -> tuple[Figure
     titles = [", ".join(as_label(by[i], names.get(x[i], x[i])) for i in differ) for x, _ in groups]
     for axes, index in zip(grid.flat, shown, strict=False):
         title = sub("([:,])(?! )", r"\1 ", titles[index]).replace(" = ", "\xa0=\xa0")
-        points = 8 if inches / width > _WIDE_PANEL - 0.1 else 7
+        points = 8 if inches / width >= _WIDE_PANEL else 7
         title = fill(title, int(104 / points * inches / width), break_long_words=False).replace("\xa0", " ")
         axes.set_title(title, fontsize=points)
         axes.spines[["top", "right"]].set_visible(False)

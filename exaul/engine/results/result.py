@@ -296,6 +296,9 @@ def choose(path: Path, table: Table, chosen: Mapping[str, Collection[Any]]) -> T
             short = cells.where(cells.isin(values), cells.str.rpartition(":")[2])
             cells = rated.where(rated.isin(values), short)
         if lacking := [value for value in values if not (cells == value).any()]:
+            if cells.isna().all():
+                names = ", ".join(table["learner"].unique())
+                raise BadInput(f"{field_name}: given, but none of the learners has it: {names}")
             known = rated if column == "learner" and ", " in lacking[0] else cells
             listed = "; ".join(str(value) for value in known.dropna().unique())
             raise BadInput(f"{field_name}: {lacking[0]} is not in {path}, which has {listed}")

@@ -47,7 +47,7 @@ SWEPT = {
     "lambda": "weight of the FDR $\\lambda$",
     "eta_scale": "factor of $\\eta$ and $\\gamma$",
     "gamma_scale": "factor of $\\gamma$",
-    "step": "step (1/40 unless set)",
+    "step": "step",
     "horizon": "rounds $T$",
     "arms": "arms $H$",
 }
@@ -58,7 +58,8 @@ BOUNDS = {
     "mean_bound": "bound of the mean",
 }
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
-LINEAR = 10  # of a logarithmic y axis, where it is linear: from minus this number to it (chosen)
+LARGE = 10  # regret from which its figure is logarithmic (chosen)
+BEYOND = 3  # how much longer than for the learners with a bound an axis of R_t is for the others (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 EARLY, SETTLED = 0.03, 0.1  # of the rounds: earlier noise does not set an axis, nor does that of FDRs (chosen)
 MARKERS = 0.22 * np.arange(4)  # where a line over rounds has its markers, in parts of the axis (chosen)
@@ -118,25 +119,24 @@ def over_time(
         curves, segments: as in ``draw``.
         curve, label: name of the column, without ``_mean`` (with ``fdr``, alpha is drawn), and of the y axis.
         lines, by: column with a line per value, and columns with a panel per combination of values.
-        dotted: column to draw dotted beside each line, unless empty; then large values are on a logarithmic axis.
+        dotted: column to draw dotted beside each line, unless empty.
     """
     are_shares, cells = curve in ("fdr", "answered"), [x for x in by if x != lines]
     figure, panels = panel_grid(curves, label + " up to round $t$" * are_shares, cells)
     drawn, horizon = curves[curves[f"{curve}_mean"].notna()], curves["t"].max()
     is_crowded = bool((drawn.groupby(cells)[lines].nunique() > BANDS).any())
-    # the axis is logarithmic if T is large, or if checkpoints are, for a regret
-    is_log = horizon >= LOG_HORIZON or (bool(dotted) and curves["t"].median() < horizon / 4)
+    last = drawn.groupby([*cells, lines]).tail(1)
+    scale, ends = _y_axis(drawn, last[: len(last) * is_crowded], curve, dotted)
+    # the rounds are logarithmic if T is large, or if checkpoints or the regrets are
+    is_log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4 or scale == "log"
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 1000 and not is_log else (1, "round $t$")
-    first = EARLY * horizon * (are_shares and not is_log)  # bands of fewer rounds would hide one another
-    final = drawn.groupby([*cells, lines]).tail(1 if is_crowded else 0)  # where there are bars
-    scale, ends = _y_axis(drawn, final, curve, dotted, is_log)
     for axes, rows in panels:
         start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
-        if scale["value"] == "log":
+        if scale == "log":
             start = rows.loc[rows[f"{curve}_mean"] > ends[0], "t"].min()
         axes.set(xscale="log" if is_log else "linear", xlabel=rounds)
         axes.set_xlim(start * is_log, rows["t"].max() / unit)
-        axes.set_yscale(**scale)
+        axes.set_yscale(scale, **{"subs": [3]} if scale == "log" else {})
         axes.set_ylim(ends)
         bars = list[tuple[float, float, dict[str, Any]]]()
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
@@ -144,8 +144,8 @@ def over_time(
             t = np.log(line["t"]) if is_log else line["t"]
             marked = np.searchsorted(t, t.iloc[0] + places % 0.95 * (t.iloc[-1] - t.iloc[0]))
             spaced = style | {"markevery": np.unique(marked).tolist()}
-            band = line[line["t"] > first] if not is_crowded else line[:0]
-            _band(axes, band["t"] / unit, band, curve, style)
+            if not is_crowded:
+                _band(axes, line["t"] / unit, line, curve, style)
             axes.plot(line["t"] / unit, line[f"{curve}_mean"], label=as_label(lines, name), **spaced)
             bars.append((line[f"{curve}_q05"].iloc[-1], line[f"{curve}_q95"].iloc[-1], style))
             if dotted:
@@ -154,6 +154,9 @@ def over_time(
                     axes.plot(line["t"] / unit, bound, **spaced | BOUND_STYLE)
         if is_crowded:
             end_bars(axes, bars)
+        if scale == "log":
+            at_end = last.loc[last.index.isin(rows.index) & last[dotted].notna(), f"{curve}_mean"].min()
+            _draw_guide(axes, rows["t"], 0.7 * at_end / np.sqrt(rows["t"].max()))
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label=TARGET, **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
@@ -166,37 +169,40 @@ def over_time(
         if are_shares:
             in_percent(axes.yaxis)
     note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
-    is_cut = ~drawn[f"{curve}_mean"].between(*ends)
-    note += " Values of the first rounds beyond the axis are not shown." * bool(is_cut.any())
+    beyond = last.loc[~last[f"{curve}_mean"].between(*ends), lines].unique()
+    is_cut = ~drawn.loc[~drawn[lines].isin(beyond), f"{curve}_mean"].between(*ends)
+    note += " Values of the first rounds beyond the axis are not shown." * bool(is_cut.any() and scale == "linear")
+    note += f" Beyond the axis at $T$: {plain(', '.join(beyond))}." * bool(len(beyond))
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
         note += _bound_note(panels[0][0], drawn, dotted, where=" where it is below $t$")
-        note += f" From \N{MINUS SIGN}{LINEAR} to {LINEAR} the y axis is linear." * (scale["value"] == "symlog")
     add_legend(figure, panels, note)
     return figure
 
 
-def _y_axis(
-    drawn: Table, final: Table, curve: str, dotted: str, is_log: bool
-) -> tuple[dict[str, Any], tuple[float, float]]:
+def _y_axis(drawn: Table, final: Table, curve: str, dotted: str) -> tuple[str, tuple[float, float]]:
     """Return the scale and the ends of the y axis of ``over_time``; ``final`` are the rows whose bars are drawn."""
     horizon = drawn["t"].max()
     late = drawn[drawn["t"] > (SETTLED if curve == "fdr" else EARLY) * horizon]
     kinds = ("mean", "mean") if curve in ("fdr", "answered") else ("q05", "q95")  # bands of few answers are wide
-    tops = (late[column].replace(np.inf, np.nan).max() for column in (f"{curve}_{kinds[1]}", dotted) if column)
-    top = max(drawn["alpha"].max() * (curve == "fdr"), *tops, *final[f"{curve}_q95"])
+    top = max(drawn["alpha"].max() * (curve == "fdr"), late[f"{curve}_{kinds[1]}"].max(), *final[f"{curve}_q95"])
     lowest = min(late[f"{curve}_{kinds[0]}"].min(), *final[f"{curve}_q05"], np.inf)
     low = max(lowest - 0.05, 0.0) if curve == "answered" else min(lowest, 0.0)
     if curve == "fdr":
         lowest = min(drawn["alpha"].min(), *late["fdr_mean" if len(final) else "fdr_q05"], *final["fdr_q05"])
         low = fdr_start(lowest, top)
+    held = late[late[dotted].replace(np.inf, np.nan).notna()] if dotted else late[:0]
+    if len(held):
+        bounded = max(held[dotted].max(), held[f"{curve}_q95"].max())
+        if dotted == "regret_bound":
+            top = max(top, bounded)
+        else:  # the bounded learners must stay readable
+            top = max(top, bounded) if top <= BEYOND * bounded else bounded
+            low = low if low >= -BEYOND * bounded else min(held[f"{curve}_q05"].min(), 0.0)
+    if dotted == "regret_bound" and top > LARGE:  # a power of t is a straight line
+        return "log", (1, 2 * top)
     margin = 0.04 * (top - low) or 0.01  # a constant curve has no range
-    if not dotted or not (is_log or max(top, -low) > 10 * LINEAR):  # fewer are readable on a linear axis
-        return {"value": "linear"}, (low - margin, top + 4 * margin)
-    if is_log and late[f"{curve}_mean"].min() > 1:  # then a power of t is a straight line
-        return {"value": "log", "subs": [3]}, (1, 2 * top + LINEAR)
-    scale = {"value": "symlog", "linthresh": LINEAR, "linscale": 0.4, "subs": [3]}  # without a bend at LINEAR
-    return scale, (2 * low - LINEAR / 10, 2 * top + LINEAR)
+    return "linear", (low - margin, top + 4 * margin)
 
 
 def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PANEL), bound: str = "") -> Figure:
@@ -265,7 +271,6 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     note += " Learners stand side by side at each value." * are_apart
     note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
     note += missing_note(table, table[column].notna(), "has a regret of 0" if bound else "shows nothing")
-    note += " From \N{MINUS SIGN}1 to 1 the y axis is linear." * (scale["value"] == "symlog")
     if bound:
         is_cut = bool((table[bound] == np.inf).any())
         where, known = " where it is below $T$" * is_cut, table.dropna(subset=column)
@@ -300,22 +305,25 @@ def _y_axis_at(means: Table, table: Table, column: str) -> tuple[dict[str, Any],
         return {"value": "linear"}, (start, start + 1.04 * (largest - start) or 1)
     positive = shown.where(shown > 0).min(axis=None)
     if not (means[f"{column}_mean"] > 0).all():
-        scale, low = {"value": "symlog", "linthresh": 1}, min(2 * lowest, -0.5)
-    else:
-        scale, low = {"value": "log"}, positive / 2
-    return scale | {"subs": [2, 3, 5] if largest < 100 * max(low, 1) else [3]}, (low, 2 * largest + 1)
+        margin = 0.04 * (largest - lowest) or 1
+        return {"value": "linear"}, (lowest - margin, largest + margin)
+    low = positive / 2
+    return {"value": "log", "subs": [2, 3, 5] if largest < 100 * max(low, 1) else [3]}, (low, 2 * largest + 1)
 
 
 def _draw_slopes(axes: Axes, lines: Sequence[tuple[Any, Any, Table]], are_beside: bool) -> None:
     """Draw a line of slope 1/2 below all lines and, if asked for, the slopes beside the lines."""
     if axes.get_yscale() == "log":
-        T = lines[0][2].index.to_numpy()
         starts = ((x["regret_bound"].isna().all(), (x.iloc[:, 0] / np.sqrt(x.index)).min()) for *_, x in lines)
-        lowest = min(starts)[1]  # of the learners with a bound, if there are any
-        axes.plot(T, 0.8 * lowest * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
+        _draw_guide(axes, lines[0][2].index, 0.8 * min(starts)[1])  # below the learners with a bound, if any
     sloped = [(style, line) for style, _, line in lines if line["slope"].iloc[0] > 0]
     if are_beside:
         end_labels(axes, [(x.iloc[-1, 0], f"{x['slope'].iloc[0]:.2f}", style["color"]) for style, x in sloped])
+
+
+def _draw_guide(axes: Axes, T: Any, height: float) -> None:
+    """Draw a line of slope 1/2, which is at ``height`` where T is 1."""
+    axes.plot(T, height * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
 
 
 def _with_interval(row: Any) -> str:

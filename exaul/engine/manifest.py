@@ -43,6 +43,7 @@ SOURCE_TYPES: dict[str, tuple[type, ...]] = {
     "learners": (list,),
     "records": (list,),
     "warm_start": (dict, type(None)),
+    "answerable": (dict,),
 }
 
 

@@ -21,7 +21,7 @@ from exaul.engine.logs.log import Records, number_repeats
 from exaul.engine.logs.traces import check_columns, is_folder, load_traces, log_files, neighbours, short_names
 from exaul.engine.progress import MODES, Progress
 from exaul.engine.results.result import PlayedSource, Result, load_tables
-from exaul.engine.results.summary import describe_left_out
+from exaul.engine.results.summary import describe_left_out, shares_answerable
 from exaul.engine.results.trials import asked_table, curves_table, trials_table
 from exaul.engine.simulation import totals
 from exaul.engine.simulation.batch import describe_needs, largest_batch, simulate_batch
@@ -113,7 +113,21 @@ def _source_entry(source: PreparedSource) -> dict[str, Any]:
         "learners": learners,
         "records": [records.describe() for records in source.records],
         "warm_start": _warm_start_entry(source),
+        "answerable": _answerable(source),
     }
+
+
+def _answerable(source: PreparedSource) -> dict[str, float]:
+    """Return the largest share that a threshold answers with an FDR of at most alpha, by alpha; empty if unknown.
+
+    In an adaptive environment no threshold is the best. Of a replayed log, the first T rounds count.
+    """
+    if source.is_adaptive:
+        return {}
+    reached = slice(source.horizon if source.sweep.environment == "replay" else None)
+    records, segments = [x.take(reached) for x in source.records], getattr(source.environment, "segments", 1)
+    shares = shares_answerable(records, segments, source.sweep.alphas)
+    return {str(alpha): share for alpha, share in shares.items()}
 
 
 def _warm_start_entry(source: PreparedSource) -> dict[str, Any] | None:

@@ -81,7 +81,7 @@ class Result:
         """Write the figures into an existing folder; over traces, only those of all traces."""
         # drawing each trace takes longer than most sweeps over it, and few of so many figures are looked at
         drawn = {"traces": self.traces} if self.traces is not None else self._tabled
-        folder.write_files(Path(path), {}, draw(drawn, self._segments, self.manifest["configuration"]))
+        folder.write_files(Path(path), {}, draw(drawn, self.manifest))
 
     @cached_property
     def advice(self) -> Table:
@@ -129,16 +129,12 @@ class Result:
         waits = sweep.delay or sweep.feedback.may_be_missing
         at_once = "" if waits else ", if each shown answer is rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
-        # in an adaptive environment no threshold is the best; after a shift, the best of each segment are several
-        known = self.sources if self.asked is None else ()
-        answerable = self._answerable(known[0], played["horizon"]) if known else {}
-        shares = answerable if self._segments == 1 else {}
+        answerable = {float(alpha): share for alpha, share in played["answerable"].items()}
+        shares = answerable if played["segments"] == 1 else {}  # after a shift, several are the best
         is_default = is_log and (sweep.grid, sweep.arms, sweep.warm_start) == ("uniform", None, None)
         parts = [
             summary.describe_sweep(sweep, played, records, is_log),
-            recommend_grid(records[0], summary.shares_answerable(records, 1, sweep.alphas))
-            if is_default and len(records) == 1
-            else "",
+            recommend_grid(records[0], answerable) if is_default and len(records) == 1 and answerable else "",
             summary.summarize(trials, advised=advised, shares=shares, condition=condition, width=width),
             summary.describe_feedback_sums(trials, width),
             summary.describe_warm_start(played),
@@ -185,16 +181,6 @@ class Result:
         """The end of the advised learner's name, whose step is that of programs, if the sweep has others."""
         return "" if set(self.sweep.steps) <= {STEP} else f", step {as_digits(STEP)}"
 
-    @property
-    def _segments(self) -> int:
-        return int(self.manifest["sources"][0]["segments"])
-
-    def _answerable(self, source: PlayedSource, horizon: int) -> dict[float, float]:
-        """Return the share that a fixed threshold can answer, by alpha; of a replayed log in the first T rounds."""
-        reached = slice(horizon if self.sweep.environment == "replay" else None)
-        records = [records.take(reached) for records in source.records]
-        return summary.shares_answerable(records, self._segments, self.sweep.alphas)
-
     def _of_sources(self) -> list[dict[str, Any]]:
         """Return for each source and alpha what does not depend on trials: columns of ``traces.csv``."""
         rows = []
@@ -202,7 +188,7 @@ class Result:
             errors = np.concatenate([records.errors for records in source.records])
             names = [records.name for records in source.all_records]
             source_advice = self.advice if self.advice.empty else self.advice[self.advice["source"].isin(names)]
-            advised, answerable = advice.advised(source_advice), self._answerable(source, saved["horizon"])
+            advised = advice.advised(source_advice)
             for alpha in self.sweep.alphas:
                 rows.append(
                     {
@@ -210,7 +196,7 @@ class Result:
                         "alpha": alpha,
                         "records": len(errors),
                         "error_rate": errors.mean(),
-                        "answerable": answerable.get(alpha, np.nan),
+                        "answerable": saved["answerable"].get(str(alpha), np.nan),
                         "advised": advised.get(alpha, summary.NONE),
                     }
                 )
@@ -239,11 +225,15 @@ def latex_of(trials: Table, configuration: Mapping[str, Any]) -> str:
     return summary.as_latex(short_learner_names(trials).assign(**captioned(configuration)), configuration["delta"])
 
 
-def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of the given tables of a sweep by name; ``segments`` as in ``sweep_figures.draw``."""
+def draw(tabled: Mapping[str, Table], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of the given tables of a sweep by name."""
     from exaul.engine.results import figures, sweep_figures, trace_figures  # import matplotlib
 
     tabled = {name: short_learner_names(table) for name, table in tabled.items()}
+    configuration, segments = manifest["configuration"], manifest["sources"][0]["segments"]
+    ceilings = dict[tuple[str, float], float]()
+    for source in manifest["sources"] if segments == 1 else ():
+        ceilings |= {(source["name"], float(alpha)): share for alpha, share in source["answerable"].items()}
     drawn: dict[str, Any] = {}
     if (traces := tabled.get("traces")) is not None:
         drawn["traces-by-learner"] = trace_figures.traces_by_learner(traces)
@@ -266,7 +256,7 @@ def draw(tabled: Mapping[str, Table], segments: int, configuration: Mapping[str,
             )
             best = traces.set_index(["trace", "alpha"])["advised"].to_dict()
             note = f"{len(names) - count} more traces are not drawn: see traces.csv." * (len(names) > count)
-        of_cells = sweep_figures.draw(trials, curves, segments, best)
+        of_cells = sweep_figures.draw(trials, curves, segments, best, ceilings)
         for figure in of_cells.values():
             figures.add_note(figure, plain(note))
         drawn |= of_cells
@@ -327,7 +317,7 @@ def redraw(path: Path, width: float, out: str | None = None, chosen: Mapping[str
     tabled = {name: choose(path, table, chosen) for name, table in tabled.items()} | load_tables(path, ["advice"])
     try:
         with at_most_wide(width):
-            drawn = draw(tabled, manifest["sources"][0]["segments"], manifest["configuration"])
+            drawn = draw(tabled, manifest)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # an edited table
         reason = join_lines(f"{type(error).__name__}: {error}")
         raise BadInput(f"{path}: its tables cannot be drawn ({reason})") from error

@@ -57,6 +57,7 @@ BOUNDS = {
     "regret_bound": "bound, with probability {probability}",
     "mean_bound": "bound of the mean",
 }
+CEILING = "most that a threshold answers"  # with an FDR of at most alpha
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
 LARGE = 10  # regret from which its figure is logarithmic (chosen)
 BEYOND = 3  # how much longer than for the learners with a bound an axis of R_t is for the others (chosen)
@@ -69,15 +70,21 @@ BARS = 6  # most values that stand apart, each with its marks and bars (chosen)
 BANDS = 4  # most lines of a panel that have bands; more would hide one another (chosen)
 
 
-def draw(trials: Table, curves: Table, segments: int = 1, best: Mapping[Any, str] = {}) -> dict[str, Figure]:
+def draw(
+    trials: Table,
+    curves: Table,
+    segments: int = 1,
+    best: Mapping[Any, str] = {},
+    ceilings: Mapping[Any, float] = {},
+) -> dict[str, Figure]:
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
     Lines show the shifts between ``segments`` of one source each; ``best`` is the advised learner by source, alpha:
-    NONE if there is none.
+    NONE if there is none; ``ceilings`` are the largest shares that thresholds answer, by source, alpha.
     Captions name the ``probability`` of bounds, if there is such a column.
     """
     curves = with_answered(with_rates(curves))
-    drawn = {"answered": answered_against_wrong(with_rates(trials), best)}
+    drawn = {"answered": answered_against_wrong(with_rates(trials), best, ceilings)}
     ends = curves.groupby([*PANEL, "learner"])[["t", "answered_mean", "regret_bound"]].transform("max")
     curves.loc[ends["answered_mean"] == 0, ["fdr_mean", "answered_mean"]] = np.nan  # no FDR without answers
     curves.loc[curves["inefficiency_q50"] == 1, "fdr_mean"] = np.nan  # most trials have not answered yet
@@ -420,18 +427,21 @@ def _bound_note(axes: Axes, rows: Table, bound: str, where: str, style: Mapping[
     return f"{note}."
 
 
-def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Figure:
+def answered_against_wrong(
+    trials: Table, advised: Mapping[Any, str] = {}, ceilings: Mapping[Any, float] = {}
+) -> Figure:
     """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
 
     Best is the top, left of the target. A learner that answers nothing has no mark. The advised learner has a ring,
-    if the sweep starts it from a log; ``advised`` is as ``best`` of ``draw``. Panels share their x axis, unless it
-    would be more than twice as long as that of each.
+    if the sweep starts it from a log. Panels share their x axis, unless it would be more than twice as long as that
+    of each. ``advised`` is as ``best`` of ``draw``; ``ceilings`` are ticks.
     """
     figure, panels = panel_grid(trials, ANSWERED, by=PANEL)
     named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
     learners = trials.groupby([*PANEL, "learner"])
     shares = 1 - learners["inefficiency"].mean()
     low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
+    low, high = min([low, *ceilings.values()]), max([high, *ceilings.values()])
     ringed, margin = "", max(0.15 * (high - low), 0.03)
     spans = list[tuple[float, float]]()  # of the x axes
     best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
@@ -454,8 +464,13 @@ def answered_against_wrong(trials: Table, advised: Mapping[Any, str] = {}) -> Fi
                     ring = {"marker": "o", "markersize": 14, "markeredgecolor": "black", "markerfacecolor": "none"}
                     axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8)
                     ringed = plain(name)
+        if (ceiling := ceilings.get((rows["source"].iloc[0], alpha))) is not None:
+            tick: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 13, "markeredgewidth": 1.5}
+            axes.plot(alpha, ceiling, label=CEILING, color="black", clip_on=False, **tick)
+            dots[CEILING] = alpha, ceiling
         axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
-        broken = FDR if len(panels) == 1 else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
+        is_wide = axes.bbox.width / figure.dpi > 1.7
+        broken = FDR if is_wide else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
         left = fdr_start(min(fdrs), max(fdrs))
         spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=broken)

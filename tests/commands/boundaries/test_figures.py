@@ -135,7 +135,7 @@ def test_ticks_are_at_the_lambdas_that_were_swept_and_few_rounds_are_not_shown_i
     row = rows[0] | {"fdr_q05": 0.1, "fdr_mean": 0.2, "fdr_q95": 0.3}
     shares = files.Table([row | {"t": t} for t in range(1, 5001)])
     (band,) = sweep_figures.over_time(shares, "fdr", "FDR").axes[0].collections
-    assert band.get_paths()[0].get_extents().x0 == pytest.approx(0.151)  # none over the first rounds
+    assert band.get_paths()[0].get_extents().x0 == pytest.approx(0.001)  # from the first round, as the line
     # a column for each alpha, and at most four rows; what is left out is left out at all alphas
     for lambdas, width, columns, shown in (3, 6.4, 2, "001122"), (7, 20.0, 2, "00224466"), (4, 3.0, 1, "0123"):
         panels = files.Table({"lambda": [*range(lambdas)] * 2, "alpha": [0.1] * lambdas + [0.2] * lambdas})
@@ -252,12 +252,15 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     ]
     monkeypatch.setattr(figures, "ROWS", 2)
     tabled = {"traces": files.Table(rows), "trials": trials, "curves": curves}
-    unstarted = draw(tabled, 1, asdict(Sweep()))["answered"]
+    sources = [{"name": name, "segments": 1, "answerable": {"0.1": 0.7}} for name in answerable]
+    manifest = {"configuration": asdict(Sweep()), "sources": sources}
+    unstarted = draw(tabled, manifest)["answered"]
+    assert [sweep_figures.CEILING in dots for dots in map(labels_of, unstarted.axes)] == [True, False, True, False]
     assert not any(line.get_markersize() == 14 for axes in unstarted.axes for line in axes.lines)
     assert "Advised in 1 of 4 panels, but not played here, is aci-rank" in " ".join(
         unstarted.get_supxlabel().split()
     )
-    drawn = draw(tabled | {"trials": trials.assign(warm_start="a log")}, 1, asdict(Sweep()))
+    drawn = draw(tabled | {"trials": trials.assign(warm_start="a log")}, manifest)
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
     assert [sum(line.get_markersize() == 14 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
@@ -271,6 +274,10 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     said = drawn["answered"].get_supxlabel()
     assert said.endswith("\n1 more traces are not drawn: see traces.csv.")
     assert "learner is advised where there is no ring." in " ".join(said.split())
+
+
+def labels_of(axes):
+    return [line.get_label() for line in axes.lines]
 
 
 def dots_of(axes):
@@ -287,7 +294,10 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     """
     result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,), checkpoints=("log",)))
     best = {(result.trials["source"].iloc[0], 0.1): "aci-rank"}
-    drawn = sweep_figures.draw(result.trials, result.curves, 1, best)
+    drawn = sweep_figures.draw(result.trials, result.curves, 1, best, dict.fromkeys(best, 1.4))
+    assert drawn["answered"].axes[0].get_ylim()[1] > 1.4
+    assert dots_of(drawn["answered"].axes[0])[0][sweep_figures.CEILING] == (0.1, 1.4)
+    drawn["answered"] = sweep_figures.answered_against_wrong(result.trials, best)
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
     dots, ringed = dots_of(axes)
@@ -326,8 +336,9 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     }
     for name, bounded in with_bounds.items():
         (axes,) = drawn[name].axes
-        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "symlog")
-        assert axes.get_legend_handles_labels()[1] == [*learners, "proven bound"]
+        is_regret = name == "regret"
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log" if is_regret else "linear")
+        assert axes.get_legend_handles_labels()[1] == [*learners, *["slope 1/2"] * is_regret, "proven bound"]
         named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].partition(")")[0]
         assert {*named.split(", ")} == {*learners} - bounded
 
@@ -335,10 +346,12 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
 def test_a_title_breaks_between_its_parts():
     """And has no start that all sources share, which the caption names."""
     values, by = {"alpha": [0.1, 0.2]}, ["source", "alpha"]
-    figure, _ = figures.panel_grid(files.Table({"source": ["model of 22 characters", "b"]} | values), "y", by)
-    assert figure.axes[0].get_title() == "model of 22 characters,\n$\\alpha$ = 10%"
-    figure, _ = figures.panel_grid(files.Table({"source": ["an adversary tuned against b", "b"]} | values), "y", by)
-    assert figure.axes[0].get_title() == "an adversary tuned against\nb, $\\alpha$ = 10%"
+    sources = {"model of 22 characters": "model of 22 characters,\n$\\alpha$ = 10%"}
+    sources["an adversary tuned against b"] = "an adversary tuned against\nb, $\\alpha$ = 10%"
+    for source, title in sources.items():
+        with figures.at_most_wide(4.2):
+            figure, _ = figures.panel_grid(files.Table({"source": [source, "b"]} | values), "y", by)
+        assert figure.axes[0].get_title() == title
     figure, _ = figures.panel_grid(files.Table({"source": ["log:model=a$", "log:model=b"]} | values), "y", by)
     assert [axes.get_title()[:3] for axes in figure.axes] == ["a\\$", "b, "]
     assert figure.get_supxlabel() == "Each title begins with log:model="
@@ -376,7 +389,22 @@ def test_a_logarithmic_figure_begins_where_a_line_is_above_its_lower_end():
     figure = sweep_figures.over_time(files.Table(rows), "r", "r", dotted="regret_bound")
     (axes,) = figure.axes
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_xlim()[0]) == ("log", "log", 10)
-    assert "Values of the first rounds beyond the axis are not shown." in " ".join(figure.get_supxlabel().split())
+    (guide,) = (line for line in axes.lines if line.get_label() == "slope 1/2")
+    np.testing.assert_allclose(guide.get_ydata(), 0.7 * 200 * np.sqrt([0.001, 0.01, 0.1, 1]))
+
+
+def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
+    row = {"source": "s", "alpha": 0.1, "lambda": 1.0, "t": [500, 1000]}
+    ends = {"a": (10.0, 20.0), "b": (50.0, np.nan), "c": (70.0, np.nan), "d": (-70.0, np.nan)}
+    rows = [
+        files.Table(row | dict.fromkeys(["r_mean", "r_q05", "r_q95"], r) | {"learner": name, "risk_bound": limit})
+        for name, (r, limit) in ends.items()
+    ]
+    for shown, (low, high), beyond in (rows[:2], (0, 50), ""), (rows, (0, 20), "b, c, d"):
+        figure = sweep_figures.over_time(files.stack(shown), "r", "r", dotted="risk_bound")
+        assert figure.axes[0].get_ylim() == pytest.approx((low - 0.04 * high, high + 0.16 * high))
+        said = " ".join(figure.get_supxlabel().split())
+        assert said.partition("Beyond the axis at $T$: ")[2].partition(".")[0] == beyond
 
 
 def test_names_keep_their_columns_where_values_are_equal():
@@ -500,7 +528,6 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
     for name, bound in ("risk", "limit on any sequence"), ("regret", "bound"):
         said = " ".join(drawn[name].get_supxlabel().split())
         assert f"No learner here has a proven {bound}." in said
-        assert drawn[name].axes[0].get_yscale() == "linear"  # of such small values
         assert said.endswith("triviaqa-like: 2 trials of 300 rounds.")
 
 
@@ -512,8 +539,8 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
     above = result.trials["learner"] == "exp3-ix"
     bounds = result.trials.groupby(above)["regret_bound"].agg(["min", "max"])
     assert bounds.loc[False, "max"] < 600 < bounds.loc[True, "min"]
-    configuration = asdict(sweep) | {"delta": 0.2, "score": "score_own"}
-    drawn = draw({"trials": result.trials, "curves": result.curves}, 1, configuration)
+    manifest = result.manifest | {"configuration": asdict(sweep) | {"delta": 0.2, "score": "score_own"}}
+    drawn = draw({"trials": result.trials, "curves": result.curves}, manifest)
     for name in ("regret", "regret-by-eta-scale"):
         (axes,) = drawn[name].axes
         dotted = [line for line in axes.lines if line.get_linewidth() == sweep_figures.BOUND_STYLE["linewidth"]]

@@ -85,9 +85,11 @@ class Asker:
         return {name: value for name, value in request.items() if value is not None}
 
     def answer_request(self, messages: Messages) -> dict[str, Any]:
-        """Return the body that asks for the greedy answer to messages."""
+        """Return the body that asks for the greedy answer to messages, after the system message if there is one."""
         fields = {name: x for scorer in self.scorers.values() for name, x in scorer.fields.items()}
-        return self._request(self.config.model, messages, **fields)
+        system = self.config.prompts["system"]
+        first = [{"role": "system", "content": system}] if system else []
+        return self._request(self.config.model, [*first, *messages], **fields)
 
     def answer_prompt(self, question: str, context: str) -> dict[str, str]:
         """Return the message that asks a question."""

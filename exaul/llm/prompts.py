@@ -8,6 +8,7 @@ from pathlib import Path
 from exaul.engine.checks import BadInput, check_holds, check_known
 
 NEEDED = {  # by role, what a prompt must be filled with; it may be filled with what the default is filled with
+    "system": set[str](),
     "answer": {"question"},
     "judge": {"answer"},
     "user": {"context"},

@@ -249,6 +249,14 @@ def test_missing_packages_are_named_with_the_command_of_a_checkout(refused, monk
     assert "genai_prices: not installed; language models need: uv run --extra llm exaul" in refused()
 
 
+def test_a_system_message_comes_first_in_answers_and_samples(collect, stub, tmp_path):
+    (tmp_path / "system.txt").write_text("You are brief.")
+    collect(f"--score exact p-true --samples 1 --prompt system={tmp_path / 'system.txt'}", out="out")
+    first = [body["messages"][0] for body in stub.asked]
+    assert first.count({"role": "system", "content": "You are brief."}) == 2 * 12 + 1  # and a test call
+    assert sum(message["role"] == "user" for message in first) == 12 + 1  # of the verdicts
+
+
 def test_a_folder_of_something_else_is_refused(collect, refused, tmp_path):
     collect("--score exact --samples 1", out="out")  # needs no logprobs
     for name in ("mine.txt", "other/file"):

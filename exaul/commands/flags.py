@@ -11,7 +11,7 @@ from exaul.commands.terminal import HelpPrinted
 from exaul.engine.checks import LONGEST_QUOTE, BadInput, as_typed, integer, meant, number, shorten
 
 FLAG_GROUPS = {  # of flags in a help text, by title
-    "what is played": "logs each least sources environment tunables group horizon trials contexts questions turns"
+    "rows and rounds": "logs each least sources environment tunables group horizon trials contexts questions turns"
     " forget candidates shown",
     "columns of a log": "score error correct drop_missing question_column answer_column equal scale",
     "scores of a tool": "metric filter score_name thumb_name down",

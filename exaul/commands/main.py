@@ -95,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not argv:
             print(QUICK_START.format(exaul=as_typed()))
             return 0
+        if argv[0] == "help":
+            return main([*argv[1:], "--help"])
         root = parser(argv)
         arguments.update(vars(root.parse_args(argv)))
         try:

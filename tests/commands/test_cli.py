@@ -168,6 +168,8 @@ def test_the_command_alone_says_what_to_do_first(capsys):
     for command in ("sweep", "sweep --logs LOG.csv", "inspect LOG.csv", "serve --state FILE", "--help"):
         assert f"exaul {command}" in text
     assert output_of(["--help", "sweep"], capsys) == output_of(["--help"], capsys)  # which lists all commands
+    assert output_of(["help"], capsys) == output_of(["--help"], capsys)
+    assert output_of(["help", "plan"], capsys) == output_of(["plan", "--help"], capsys)
     assert output_of(["--version"], capsys) == f"exaul {exaul.__version__}\n"
 
 

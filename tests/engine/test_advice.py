@@ -47,7 +47,10 @@ def test_halves_divide_the_log_in_its_order_and_at_random_and_do_not_depend_on_t
     assert len(cuts) == 1 + advice.HALVES
     for first, rest in cuts:
         assert (len(first.scores), len(rest.scores)) == (50, 51)
-        assert sorted([*first.scores, *rest.scores]) == sorted(log.scores)
+        assert {*rest.scores} <= {*log.scores} - {*first.scores}
+    drawn = [len({*rest.scores}) for _, rest in cuts]
+    assert drawn[0] == 51
+    assert np.mean(drawn[1:]) == pytest.approx(51 * (1 - np.exp(-1)), abs=2)  # with replacement
     assert cuts[0][0].scores.tolist() == log.scores[:50].tolist()
     assert len({tuple(first.scores) for first, _ in cuts}) == len(cuts)
 
@@ -133,7 +136,7 @@ def test_where_none_is_advised_an_alpha_is_named_that_is_advised():
     log = made_up(2_000, wrong=0.9)
     table = advice.advice_table([log], [0.001, 0.002])
     assert not table["advised"].any()
-    assert f"use none. The best threshold answers {table['answerable'][0]:.1%} of all records" in advice.describe(
+    assert f"use none. The best threshold answers {table['answerable'][0]:.1%} of the whole log" in advice.describe(
         table
     )
     usable, answered = table.iloc[0][["usable_alpha", "usable_answered"]]
@@ -209,7 +212,7 @@ def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_progr
     close, sweep = log._replace(scores=1 - (1 - log.scores) / 1e4), SMALL | {"learners": ("aci-rank",)}
     text = run(Sweep(**sweep, alphas=(0.05,)), [close]).summary()
     share = answerable(log.scores, log.errors, 0.05)  # of the log, of which a trial draws a part
-    assert f"that a threshold can answer of these records with an FDR of at most alpha: {share:.1%}\n" in text
+    assert f"that a threshold can answer of the records played with an FDR of at most alpha: {share:.1%}\n" in text
     first = text.partition("\n\ntarget: ")[0]
     assert "thresholds, which a sweep takes by default, answer 0.0% at best: add --warm-start 0.5" in first
     assert "at best" not in run(Sweep(**sweep, alphas=(0.05,), grid="logit"), [close]).summary()
@@ -231,7 +234,7 @@ def test_no_fixed_threshold_answers_more_of_what_is_played_than_is_said(environm
         environment=environment, warm_start=0.5, trials=2, learners="best-fixed", lambdas=range(1, 40), alphas=0.1
     )
     result = run(sweep, [log])
-    line = r"can answer of these records with an FDR of at most alpha: ([\d.]+)%"
+    line = r"can answer of the records played with an FDR of at most alpha: ([\d.]+)%"
     said, held = re.search(line, result.summary())[1], result.trials.query("fdr <= 0.1")
     assert len(held) > 10
     assert 0 <= float(said) / 100 - (held["answered"] / 500).max() < 0.03

@@ -77,10 +77,20 @@ def hold_threshold(log: Records, played: Records, alphas: Floats) -> Sums:
 
 
 def halves(records: Records) -> list[tuple[Records, Records]]:
-    """Return the halves of a log, as (log, played): in their order, then 30 random pairs."""
-    in_order, half = np.arange(len(records.scores)), len(records.scores) // 2
-    orders = [in_order, *np.random.default_rng(SEED).permuted(np.tile(in_order, (HALVES, 1)), axis=1)]
-    return [(records.take(order[:half]), records.take(order[half:])) for order in orders]
+    """Return the halves of a log, as (log, played): in their order, then 30 random pairs.
+
+    In a random pair, the played rows are drawn from its half with replacement: they vary as new questions do.
+    """
+    in_order, half, generator = (
+        np.arange(len(records.scores)),
+        len(records.scores) // 2,
+        np.random.default_rng(SEED),
+    )
+    pairs = [(in_order[:half], in_order[half:])]
+    for _ in range(HALVES):
+        order = generator.permutation(in_order)
+        pairs.append((order[:half], generator.choice(order[half:], len(order) - half)))
+    return [(records.take(log), records.take(played)) for log, played in pairs]
 
 
 def advice_table(records: Sequence[Records], alphas: Sequence[float]) -> Table:
@@ -199,7 +209,7 @@ def describe_halves(table: Table, width: int | None = None) -> str:
     """Return what was answered of one half after a start from the other, as a table with its title."""
     title = (
         f"the shares to plan with, from {HALVES} random halves of the log: each line starts from one half and "
-        "plays the other, which it has not seen (mean, and 5% to 95% of the halves)"
+        "plays as many rows drawn from the other, which it has not seen (mean, and 5% to 95% of the halves)"
     )
     means, lows, highs = (table[[f"fdr{x}", f"answered{x}"]].to_numpy() for x in ("", "_q05", "_q95"))
     if ((means < lows - 0.0005) | (means > highs + 0.0005)).any():  # by more than the rounding
@@ -218,7 +228,7 @@ def describe_halves(table: Table, width: int | None = None) -> str:
 def _sentence(row: Any, step: str) -> str:
     """Return the advice from the row of the learner."""
     if row["answerable"] < FEASIBLE:
-        return f"use none. The best threshold answers {row['answerable']:.1%} of all records"
+        return f"use none. The best threshold answers {row['answerable']:.1%} of the whole log"
     if row["advised"]:
         free = f"no abstention is needed: at most {100 * row['alpha']:g}% of all answers are wrong; to guard "
         reason = f"{free}against a change, " * (row["answerable"] == 1)

@@ -139,7 +139,7 @@ def summarize(
         legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
-        sentence = "the most that a threshold can answer of these records with an FDR of at most alpha"
+        sentence = "the most that a threshold can answer of the records played with an FDR of at most alpha"
         legend.append(f"{sentence}: {texts}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         halves = " (the advice below: from half of all rows)" * is_starred

@@ -137,12 +137,11 @@ def over_time(
     # the rounds are logarithmic if T is large, or if checkpoints or the regrets are
     is_log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4 or scale == "log"
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 1000 and not is_log else (1, "round $t$")
+    above = drawn[drawn[f"{curve}_mean"] > ends[0]] if scale == "log" else drawn
+    start = max(above["t"].min(), horizon / 1000 * are_shares)  # shares of few rounds are noise
     for axes, rows in panels:
-        start = max(rows["t"].min(), rows["t"].max() / 1000 * are_shares)  # shares of few rounds are noise
-        if scale == "log":
-            start = rows.loc[rows[f"{curve}_mean"] > ends[0], "t"].min()
-        axes.set(xscale="log" if is_log else "linear", xlabel=rounds)
-        axes.set_xlim(start * is_log, rows["t"].max() / unit)
+        axes.set_xscale("log" if is_log else "linear", **{"subs": [3]} if is_log else {})
+        axes.set(xlabel=rounds, xlim=(start * is_log, rows["t"].max() / unit))
         axes.set_yscale(scale, **{"subs": [3]} if scale == "log" else {})
         axes.set_ylim(ends)
         bars = list[tuple[float, float, dict[str, Any]]]()
@@ -162,14 +161,18 @@ def over_time(
         if is_crowded:
             end_bars(axes, bars)
         if scale == "log":
-            at_end = last.loc[last.index.isin(rows.index) & last[dotted].notna(), f"{curve}_mean"].min()
-            _draw_guide(axes, rows["t"], 0.7 * at_end / np.sqrt(rows["t"].max()))
+            at_end = last[last.index.isin(rows.index)]
+            bounded = at_end.dropna(subset=dotted)
+            lowest = (at_end if bounded.empty else bounded)[f"{curve}_mean"].min()
+            _draw_guide(axes, rows["t"], 0.7 * lowest / np.sqrt(rows["t"].max()))
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label=TARGET, **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
             axes.axvline(end / unit, color="#525252", linewidth=0.8, linestyle=":", label="shift")
         axes.xaxis.set_major_formatter(COUNT)
-        if not is_log:
+        if is_log:  # a few decades have room for labels between them
+            axes.xaxis.set_minor_formatter(COUNT if horizon < 100 * start else "")
+        else:
             axes.locator_params(axis="x", steps=ROUND)
         if dotted:
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
@@ -201,13 +204,12 @@ def _y_axis(drawn: Table, final: Table, curve: str, dotted: str) -> tuple[str, t
     held = late[late[dotted].replace(np.inf, np.nan).notna()] if dotted else late[:0]
     if len(held):
         bounded = max(held[dotted].max(), held[f"{curve}_q95"].max())
-        if dotted == "regret_bound":
-            top = max(top, bounded)
-        else:  # the bounded learners must stay readable
-            top = max(top, bounded) if top <= BEYOND * bounded else bounded
-            low = low if low >= -BEYOND * bounded else min(held[f"{curve}_q05"].min(), 0.0)
+        if dotted == "risk_bound" and max(top, -low) > BEYOND * bounded:  # these must stay readable
+            top, low = 0.0, min(held[f"{curve}_q05"].min(), 0.0)
+        top = max(top, bounded)
     if dotted == "regret_bound" and top > LARGE:  # a power of t is a straight line
-        return "log", (1, 2 * top)
+        means = drawn[f"{curve}_mean"]
+        return "log", (max(1, means[means > 0].min() / 2), 2 * top)
     margin = 0.04 * (top - low) or 0.01  # a constant curve has no range
     return "linear", (low - margin, top + 4 * margin)
 
@@ -377,7 +379,7 @@ def asked_figure(table: Table) -> Figure:
             share = (rows[f"{kind}_mean"] * asked).groupby(part).sum() / asked.groupby(part).sum()
             axes.plot(rows["t"].groupby(part).max(), share, dashes, color=color, linewidth=1.2, label=label)
         axes.set(xlim=(0, rows["t"].max()), xlabel="round $t$")
-        axes.locator_params(axis="x", nbins=4)
+        axes.locator_params(axis="x", nbins=3)
         axes.xaxis.set_major_formatter(COUNT)
         axes.set_title(plain(rows["learner"].iloc[0]), fontsize=8)
         in_percent(axes.yaxis)

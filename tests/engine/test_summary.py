@@ -29,6 +29,8 @@ def test_answerable_is_the_mean_over_segments():
     assert found == [{0.1: 0.5}, {0.1: pytest.approx(0.3)}, {0.1: pytest.approx(0.3)}]
     # in the first, every round may be of either log
     assert shares_answerable([EASY, HARD], 1, [0.1]) == shares_answerable([], 2, [0.1]) == {}
+    replayed = run(Sweep(environment="replay", trials=1, horizon=50, alphas=(0.1,)), [EASY])
+    assert replayed.manifest["sources"][0]["answerable"] == {"0.1": 1.0}  # of the first 50
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,8 @@ def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
         "--learners: ew is not in out, which has exaul; aci-rank",
     )
     refused(["figures", "out", "--learners", "aci-rank, step 2", "--out", "x"], "; aci-rank, step 0.05; aci-rank, ")
+    unused = ["figures", "out", "--learners", "aci-rank", "--eta-scales", "2", "--out", "x"]
+    refused(unused, "--eta-scales: given, but none of the learners has it: aci-rank")
 
 
 def test_what_cannot_be_drawn(refused, one_figure):

@@ -127,7 +127,7 @@ def _describe_left_out(config: Inspect, records: Records, positions: NDArray[np.
     cells = read_cells(path, list(dict.fromkeys([label[0], *selection])), selection)
     errors = cells.errors(label, drop_missing=True)[~np.isin(cells.chosen, positions)]
     errors, kept = errors[~np.isnan(errors)], records.errors.mean()
-    if not len(errors) or abs(errors.mean() - kept) < diagnosis.LEAST_GAP:
+    if len(errors) < diagnosis.LEAST_ROWS or abs(errors.mean() - kept) < diagnosis.LEAST_GAP:
         return ""
     return (
         f"{len(errors):,} rows without a score are left out, and {errors.mean():.1%} of them are wrong ({kept:.1%} "

@@ -57,7 +57,7 @@ BOUNDS = {
     "regret_bound": "bound, with probability {probability}",
     "mean_bound": "bound of the mean",
 }
-CEILING = "most that a threshold answers"  # with an FDR of at most alpha
+CEILING = "best threshold at $\\alpha$"  # which answers most with an FDR of at most alpha
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
 LARGE = 10  # regret from which its figure is logarithmic (chosen)
 BEYOND = 3  # how much longer than for the learners with a bound an axis of R_t is for the others (chosen)
@@ -79,9 +79,8 @@ def draw(
 ) -> dict[str, Figure]:
     """Return all figures of a sweep, by file name without ending, from ``trials.csv`` and ``curves.csv``.
 
-    Lines show the shifts between ``segments`` of one source each; ``best`` is the advised learner by source, alpha:
-    NONE if there is none; ``ceilings`` are the largest shares that thresholds answer, by source, alpha.
-    Captions name the ``probability`` of bounds, if there is such a column.
+    Lines show the shifts between ``segments`` of one source each. By source and alpha, ``best`` is the advised
+    learner (NONE if there is none), and ``ceilings`` the largest share that a threshold answers.
     """
     curves = with_answered(with_rates(curves))
     drawn = {"answered": answered_against_wrong(with_rates(trials), best, ceilings)}
@@ -131,11 +130,12 @@ def over_time(
     are_shares, cells = curve in ("fdr", "answered"), [x for x in by if x != lines]
     figure, panels = panel_grid(curves, label + " up to round $t$" * are_shares, cells)
     drawn, horizon = curves[curves[f"{curve}_mean"].notna()], curves["t"].max()
-    is_crowded = bool((drawn.groupby(cells)[lines].nunique() > BANDS).any())
+    # the rounds are logarithmic if T is large, or if checkpoints or the regrets are; bands of few rounds are wide
+    is_log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
+    is_crowded = bool((drawn.groupby(cells)[lines].nunique() > BANDS).any()) or (is_log and are_shares)
     last = drawn.groupby([*cells, lines]).tail(1)
     scale, ends = _y_axis(drawn, last[: len(last) * is_crowded], curve, dotted)
-    # the rounds are logarithmic if T is large, or if checkpoints or the regrets are
-    is_log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4 or scale == "log"
+    is_log |= scale == "log"
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 1000 and not is_log else (1, "round $t$")
     above = drawn[drawn[f"{curve}_mean"] > ends[0]] if scale == "log" else drawn
     start = max(above["t"].min(), horizon / 1000 * are_shares)  # shares of few rounds are noise
@@ -180,8 +180,10 @@ def over_time(
             in_percent(axes.yaxis)
     note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
     beyond = last.loc[~last[f"{curve}_mean"].between(*ends), lines].unique()
-    is_cut = ~drawn.loc[~drawn[lines].isin(beyond), f"{curve}_mean"].between(*ends)
-    note += " Values of the first rounds beyond the axis are not shown." * bool(is_cut.any() and scale == "linear")
+    columns = [f"{curve}_mean", *[f"{curve}_q05", f"{curve}_q95"] * (not is_crowded)]
+    shown = drawn.loc[~drawn[lines].isin(beyond), columns]
+    is_cut = scale == "linear" and ((shown < ends[0]) | (shown > ends[1])).any(axis=None)
+    note += " Values of the first rounds beyond the axis are not shown." * bool(is_cut)
     note += f" Beyond the axis at $T$: {plain(', '.join(beyond))}." * bool(len(beyond))
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
@@ -458,17 +460,15 @@ def answered_against_wrong(
                 axes.hlines(answered, *spread, color=style["color"], linewidth=1)
                 fdrs += [fdr, *spread]
                 mark = style | {"linestyle": "", "markersize": 6, "clip_on": False, "zorder": 3}  # over spreads
-                is_rate = ", " in name and style["fillstyle"] != "none"  # rates differ in what is filled
-                white = {} if is_rate else {"markerfacecolor": "white", "fillstyle": "full"}
-                axes.plot(fdr, answered, label=plain(name), markerfacecoloralt="white", **mark | white)
+                axes.plot(fdr, answered, label=plain(name), markerfacecoloralt="white", **mark)
                 dots[plain(name)] = fdr, answered
                 if from_log and name.partition(", ")[0] == best[-1] and group["step"].iloc[0] == STEP:
                     ring = {"marker": "o", "markersize": 14, "markeredgecolor": "black", "markerfacecolor": "none"}
                     axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8)
                     ringed = plain(name)
         if (ceiling := ceilings.get((rows["source"].iloc[0], alpha))) is not None:
-            tick: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 13, "markeredgewidth": 1.5}
-            axes.plot(alpha, ceiling, label=CEILING, color="black", clip_on=False, **tick)
+            look: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 13, "markeredgewidth": 1.5}
+            axes.plot(alpha, ceiling, label=CEILING, color="black", clip_on=False, **look)
             dots[CEILING] = alpha, ceiling
         axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
         is_wide = axes.bbox.width / figure.dpi > 1.7
@@ -481,7 +481,8 @@ def answered_against_wrong(
     for (axes, _), span in zip(panels, spans, strict=True):
         axes.set_xlim((np.min(spans), np.max(spans)) if is_shared else span)
     marks = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
-    note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{_advice_note(best, ringed)}"
+    tick = " The tick is the most that a threshold answers with an FDR of at most $\\alpha$." * bool(ceilings)
+    note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{tick}{_advice_note(best, ringed)}"
     add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))
     if named:
         figure.draw_without_rendering()  # lays out the panel

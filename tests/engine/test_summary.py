@@ -31,6 +31,9 @@ def test_answerable_is_the_mean_over_segments():
     assert shares_answerable([EASY, HARD], 1, [0.1]) == shares_answerable([], 2, [0.1]) == {}
     replayed = run(Sweep(environment="replay", trials=1, horizon=50, alphas=(0.1,)), [EASY])
     assert replayed.manifest["sources"][0]["answerable"] == {"0.1": 1.0}  # of the first 50
+    for share, is_beaten in (0.9, True), (1.0, False):
+        text = summarize(replayed.trials, shares={0.1: share})
+        assert ("; a learner that moves between thresholds may answer more" in text) == is_beaten
 
 
 @pytest.mark.parametrize(

@@ -109,17 +109,19 @@ def summarize(
         width: of the terminal, or None for all columns.
     """
     parts, is_limited, is_starred = list[str](), bool((trials["risk_bound"] > 0).any()), False
+    is_beaten = False  # what a threshold can answer
     for alpha, block in trials.groupby("alpha", sort=False):
         cells, best, rows = list(_cells(block, ("learner", "lambda"))), advised.get(alpha), []
         indent = UNMARKED if best in [cell["learner"] for cell, _ in cells] else ""
         is_starred |= bool(indent)
         for cell, cell_rows in cells:
-            name = cell.pop("learner")
+            name, fdr, answered = cell.pop("learner"), cell_rows["fdr"].mean(), _coverage(cell_rows).mean()
+            is_beaten |= fdr <= alpha and round(answered, 3) > round(shares.get(alpha, 1.0), 3)
             row = {
                 f"{indent}learner": f"{ADVISED if name == best else indent}{name}",
                 **cell,
-                "wrong of\nthe shown": _text(cell_rows["fdr"].mean(), "{:.2%}"),
-                "answered": f"{_coverage(cell_rows).mean():.1%}",
+                "wrong of\nthe shown": _text(fdr, "{:.2%}"),
+                "answered": f"{answered:.1%}",
                 "trials at or\nbelow target": f"{(~(cell_rows['fdr'] > alpha)).mean():.0%}",
             }
             is_held = risk_holds(cell_rows.dropna(subset="risk_bound")).all()
@@ -140,7 +142,8 @@ def summarize(
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
         sentence = "the most that a threshold can answer of the records played with an FDR of at most alpha"
-        legend.append(f"{sentence}: {texts}")
+        more = "; a learner that moves between thresholds may answer more" if is_beaten else ""
+        legend.append(f"{sentence}: {texts}{more}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
         halves = " (the advice below: from half of all rows)" * is_starred
         legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours{halves}")

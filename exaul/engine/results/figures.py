@@ -65,9 +65,9 @@ PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
-    """Return figures whose notes also say what was played."""
+    """Return figures whose notes also say what was played; where learners start from is in ``table.tex``."""
     for figure in drawn.values():
-        add_note(figure, f"{plain(text_table.describe_trials(trials))}.")
+        add_note(figure, f"{plain(text_table.describe_trials(trials).partition('; ')[0])}.")
     return drawn
 
 

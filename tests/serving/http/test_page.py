@@ -201,14 +201,17 @@ def test_what_a_gateway_cannot_show_after_a_restart_is_not_rated_in_the_blind(tm
 
 @pytest.mark.slow
 def test_a_share_far_from_that_of_the_log_is_marked(tmp_path, serve, browser):
-    """From 50 questions on: half of the log is answered, and all of these questions."""
-    half = [0.9] * 50 + [0.1] * 50, [0] * 50 + [1] * 50
-    application = app(tmp_path / "s.sqlite", alpha=0.1, warm_start=half)
+    """From 50 questions on: half of the log is answered, and all of these questions. A quarter may be chance."""
+    half, most = (([0.9] * n + [0.1] * (100 - n), [0] * n + [1] * (100 - n)) for n in (50, 75))
+    application = app(tmp_path / "s.sqlite", alpha=0.1, warm_start=half, keys={"most": {"warm_start": most}})
+    for _ in range(200):
+        assert application.state.service.decide(0.9, "most").answer
     for _ in range(49):
         assert application.state.service.decide(0.9).answer
     browser.open(serve(application))
-    share = "document.querySelector('#keys .share')"
+    share, other = (f"document.querySelectorAll('#keys .share')[{n}]" for n in (0, 1))
     browser.wait(f"{share}?.textContent == '100.0% (by the log: 49.8%)'")
+    assert browser.evaluate(f"{other}.textContent") == "100.0% (by the log: 74.8%)"
     application.state.service.decide(0.9)
     said = "100.0% (by the log: 49.8%; far from it: other questions or scores?)"
     browser.wait(f"{share}.textContent == '{said}' && {share}.matches('.bad')")

@@ -230,7 +230,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         "" if plan.start is None else plan.described_start.text,
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",
-        f"as a service (--upstream URL puts it in front of a model):\n{command}",
+        f"as a service ({plan.upstream_hint}):\n{command}",
         lower_command,
     )
 

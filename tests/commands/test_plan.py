@@ -221,6 +221,13 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     assert "audits-per-day: 850 found; it must be from 1 to 845" in said
 
 
+def test_a_plan_from_another_score_says_that_the_gateway_must_compute_it(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("score_verbal,correct\n" + "0.9,1\n0.8,0\n" * 200)
+    flags = f"--per-day 100 --audits-per-day 2 --warm-start {tmp_path / 'log.csv'} --score score_verbal"
+    said = "(--upstream URL, with the --score that computes score_verbal, puts it in front of a model):"
+    assert f"as a service {said}" in printed(flags, capsys)[0]
+
+
 def test_a_plan_repeats_what_inspect_warns_of_in_the_log(tmp_path, capsys):
     (tmp_path / "log.csv").write_text("score,correct\n" + "0.9,1\n0.8,0\n" * 20)
     for flags in ("", " --per-day 1000 --audits-per-day 9"):

@@ -246,6 +246,9 @@ def test_the_use_of_a_log_is_told_for_each_advised_alpha():
     assert "in a program" not in run(replace(sweep, learners=("ew",)), [made_up(8_000)]).summary()
     for where, use in (("in a program", "Abstainer(alpha=0.05, "), ("as a service", "exaul serve --alpha 0.05 ")):
         assert re.search(rf"\n{where}, with alpha = 0\.05 or 0\.1( \(.*\))?:\n  {re.escape(use)}", text)
+    hint = "(--upstream URL, with the --score that computes score_verbal, puts it in front of a model; --audit"
+    assert "(--upstream URL puts it in front of a model; --audit SHARE" in text
+    assert hint in run(replace(sweep, score="score_verbal"), [made_up(8_000)]).summary()
 
 
 def test_an_adaptive_environment_has_no_advice(in_folder):

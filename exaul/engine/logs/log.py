@@ -70,6 +70,12 @@ class Layout(Configuration):
         start = () if log is None else ("--warm-start", log, *self.as_flags("--log-"))
         return as_typed("serve", "--alpha", str(alpha), *flags, *start, "--state", "state.sqlite")
 
+    @property
+    def upstream_hint(self) -> str:
+        """How to put that service in front of a model, whose score must be of the log's kind."""
+        computed = f", with the --score that computes {self.score}," * ("score" in self.changed)
+        return f"--upstream URL{computed} puts it in front of a model"
+
     def check_used(self, log: object) -> None:
         """Raise BadInput if a column is named, but no log is given."""
         if self.changed and log is None:

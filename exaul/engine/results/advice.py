@@ -200,7 +200,7 @@ def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
     chosen = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    later = "(--upstream URL puts it in front of a model; --audit SHARE cannot be added later)"
+    later = f"({sweep.upstream_hint}; --audit SHARE cannot be added later)"
     service = f"as a service{chosen} {later}:\n{COMMAND}{sweep.as_service(alpha, log)}"
     return f"in a program{chosen}:\n{COMMAND}Abstainer({program})\n{service}"
 

@@ -130,7 +130,9 @@ class GatewayFlags(Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.upstream:
-            raise BadInput("upstream: missing; --score and the other flags of the gateway need --upstream URL")
+            raise BadInput(
+                "upstream: missing; --score and other gateway flags need it; --log-score names a column of the log"
+            )
         object.__setattr__(self, "upstream", as_address("upstream", self.upstream))
         for flag in ("upstream_key_variable", "fallback_key_variable"):
             check_variable(flag, getattr(self, flag), is_set=True)

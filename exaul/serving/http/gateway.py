@@ -20,9 +20,9 @@ from starlette.datastructures import State
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, shorten
+from exaul.engine.checks import BadInput, check_holds, check_known, join_lines, quote, shorten
 from exaul.llm.replies import Reply, logprobs_fault, scored_reply
-from exaul.llm.scores import PROBE, Scorer, scorer_of
+from exaul.llm.scores import PROBE, scorer_of
 from exaul.serving.abstainer import AbstainerDecision, as_score, as_text
 from exaul.serving.http import completions
 from exaul.serving.http.application import require
@@ -109,16 +109,17 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
             application.add_api_route(path, refuse, methods=["POST"], dependencies=allowed, include_in_schema=False)
 
 
-def _fault_of(scorer: Scorer, completion: Any) -> str:
-    """Return what a reply has that got no score although the scorer did not fail."""
-    return logprobs_fault(completion) if scorer.fields else "none"  # of a scorer that asks for log-probabilities
-
-
 async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> None:
     """Ask the model a first question. Log a sentence: its score beside ``log_scores`` [N], or why there is none."""
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
     answered, fate = "", f"such answers are {outcomes[flags.without_score]} (--without-score)"
+    replies = list[Reply]()  # to the calls of the score
+
+    async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
+        replies.append(await upstream.reply(headers, body, sample))
+        return replies[-1]
+
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
@@ -126,7 +127,6 @@ async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> Non
             request = {"model": model, "messages": [{"role": "user", "content": PROBE}], **scorer.fields}
             completion = await upstream.complete(request, headers)
             answered = join_lines(model)
-            ask = partial(upstream.reply, headers)
             score = await scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 said = f"first question to {answered}: answered, with a score of {as_score(score):.4g}"
@@ -134,8 +134,11 @@ async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> Non
                     said += f" ({(log_scores < score).mean():.0%} of the log's scores are lower)"
                 logger.warning(said)
                 return
-        fault = _fault_of(scorer, completion)
-        trouble = f"an answer of {answered} has none: the reply has {fault}; {fate}; another --score may have one"
+        fault = f": the reply has {logprobs_fault(completion)}" if scorer.fields else ""
+        if replies:  # about the fixed question: they quote no user
+            fault = f": asked for it, a model replied {quote(replies[-1].text)}"
+            fault += " without log-probabilities" * (flags.score == "p-true" and not replies[-1].first)
+        trouble = f"an answer of {answered} has none{fault}; {fate}; another --score may have one"
     except Exception as error:  # of a user's scorer, too
         reason = shorten(join_lines(str(error))) or type(error).__name__
         trouble = f"a first question to {flags.upstream} failed ({reason}); is the model running, are --upstream "
@@ -334,7 +337,8 @@ class Gateway:
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 return as_score(score), None
-            reason, trouble = "no_score", f"the reply has {_fault_of(self._scorer, completion)}"
+            fault = logprobs_fault(completion) if self._scorer.fields else "none"
+            reason, trouble = "no_score", f"the reply has {fault}"
         except TimeoutError:
             reason, trouble = "score_timeout", f"it took {self._flags.upstream_timeout:g} s (--upstream-timeout)"
             self._state.metrics.upstream_failures.labels("score", 504).inc()

@@ -236,6 +236,10 @@ async def failing(request, reply, ask):
     return 1.5
 
 
+async def scoreless(request, reply, ask):
+    return math.nan
+
+
 def test_a_scorer_that_fails(town, gate, caplog):
     with gate(score=f"{__name__}:failing", upstream_timeout=0.3) as client:
         reasons = [client.json(user=user)["exaul"]["reason"] for user in ("slow", "raises", "above")]
@@ -286,7 +290,9 @@ FIRST_QUESTIONS = [  # flags, the reply, and a part of the line
     ({}, completion("Paris"), "to stub-1: answered, with a score of 0.9048 (25% of the log's scores are"),
     ({"score": f"{__name__}:failing"}, completion("Paris"), "could not be scored (score: 1.5 found; it must be"),
     ({"models": ("other",)}, completion("Paris", [9]), "other has none: the reply has log-probabilities of which"),
-    ({"score": "verbal"}, completion("Paris"), "--score verbal: an answer of stub-1 has none: the reply has none;"),
+    ({"score": "verbal"}, completion("Very"), "stub-1 has none: asked for it, a model replied 'Very'; such"),
+    ({"score": "p-true"}, completion("yes"), "has none: asked for it, a model replied 'yes' without log-prob"),
+    ({"score": f"{__name__}:scoreless"}, completion("Paris"), "an answer of stub-1 has none; such answers are"),
     ({"upstream": "http://127.0.0.1:9/v1"}, None, "http://127.0.0.1:9/v1 failed (the upstream did not reply"),
     ({}, error(401), "gateway's key); is the model running, are --upstream"),
     ({"upstream": "URL/x"}, None, "a first question to URL/x failed (the upstream replied with status 404)"),

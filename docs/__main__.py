@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns, rmtree
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from zensical.main import cli
 
@@ -47,6 +48,9 @@ GALLERY = {  # by name of the figure: Python's arguments to draw it, and the pat
     )
 }
 INLINE_CODE = re.compile(r"^ *```.*?^ *```|(?<!`)`([^`]+)`(?!`)", re.DOTALL | re.MULTILINE)  # or a block, without 1
+FLAG = re.compile(r"^  --([a-z-]+)(.*(?:\n {8,}.*)*)", re.MULTILINE)  # of a help, with its text; not -h, --help
+FIELD = re.compile(r"<pre><code>\w+(:| =)")
+METHOD = re.compile(r"\.[A-Z]\w*\.\w+$")
 COMMANDS_INTRODUCTION = """# The command line
 
 Each flag is a link to itself. These pages show how to use the commands:
@@ -85,6 +89,36 @@ def linked_help(name: str) -> str:
     anchor = rf"{name.replace(' ', '-')}-\2"
     link = rf'<a id="{anchor}" href="#{anchor}">--\2</a>'
     return re.sub(r"^(  (?:-\w, )?)--([a-z-]+)", rf"\1{link}", escape(help_of(name)), flags=re.MULTILINE)
+
+
+def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of the search, which lists matches in titles first, and of these the earliest in a title.
+
+    So names of the Python reference are full ones, and fields and the functions of a module are text of its entry,
+    lest all of them come before the pages. Each flag is an entry, which lists its commands.
+    """
+    kept: list[dict[str, Any]] = []
+    owner: dict[str, Any] = {}
+    for item in items:
+        name = item["location"].partition("#")[2]
+        if not name.startswith("exaul."):
+            kept.append(item)
+        elif item["level"] == 2:
+            kept.append(owner := item | {"title": name})
+        elif METHOD.search(name) and not FIELD.match(item["text"]):
+            kept.append(item | {"title": name})
+        else:
+            owner["text"] += item["text"]
+    flags: dict[str, list[tuple[str, str]]] = {}
+    for command in COMMAND_MODULES:
+        for flag, text in FLAG.findall(help_of(command)):
+            flags.setdefault(flag, []).append((command, " ".join(text.split())))
+    page = next(item for item in items if item["location"].endswith("docs/reference/commands/"))
+    for flag, uses in flags.items():
+        text = f"<p>{escape(uses[0][1])}</p><p>{', '.join(f'exaul {command}' for command, _ in uses)}</p>"
+        location = f"{page['location']}#{uses[0][0].replace(' ', '-')}-{flag}"
+        kept.append(page | {"location": location, "level": 2, "title": f"--{flag}", "text": text})
+    return kept
 
 
 def with_breaks(cell: re.Match[str]) -> str:
@@ -154,7 +188,10 @@ def main(arguments: list[str]) -> None:
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
         text = re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE)
         page.write_text(INLINE_CODE.sub(with_whole_flags, text), encoding="utf-8")
-    cli([*arguments, "--config-file", str(ROOT / "zensical.toml")])
+    cli([*arguments, "--config-file", str(ROOT / "zensical.toml")], standalone_mode=arguments[0] != "build")
+    index = ROOT / "build" / "site" / "search.json"
+    found = json.loads(index.read_text(encoding="utf-8"))
+    index.write_text(json.dumps(found | {"items": searched(found["items"])}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -203,6 +203,31 @@ def test_the_reference_has_each_field_with_its_default():
     assert types == ["float | Iterable[float]", "str | PathLike[str] | None", "str | Oblivious | Adaptive"]
 
 
+def test_the_search_has_flags_and_full_names_but_no_fields():
+    site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
+    members = [
+        ("A", 2, "A(b)"),
+        ("A.b", 3, "b: int = 1"),
+        ("A.run", 3, "run()"),
+        ("m", 2, "M"),
+        ("m.wrong", 3, "wrong()"),
+    ]
+    items = [
+        {"location": f"p/#exaul.{name}", "level": level, "title": name.split(".")[-1], "text": f"<pre><code>{text}"}
+        for name, level, text in [*members, ("m.Case.of", 4, "of()")]
+    ]
+    commands = {"location": "docs/reference/commands/", "level": 1, "title": "The command line", "text": ""}
+    found = {item["title"]: item for item in site.searched([commands, *items])}
+    flags = [title for title in found if title.startswith("--")]
+    assert [*found] == ["The command line", "exaul.A", "exaul.A.run", "exaul.m", "exaul.m.Case.of", *flags]
+    assert found["exaul.m"]["text"].endswith("wrong()")
+    assert found["--flips"]["location"] == "docs/reference/commands/#sweep-flips"
+    assert 'id="sweep-flips"' in site.linked_help("sweep")
+    assert re.fullmatch("<p>P .+ on a wrong one .+</p><p>exaul sweep, exaul plan, .+</p>", found["--flips"]["text"])
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["plugins"]["search"]
+    assert re.split(settings["separator"], "Own lowest_threshold") == ["Own", "lowest_threshold"]
+
+
 def test_each_page_of_the_python_reference_links_to_the_others():
     site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
     page = site.with_pages("# A\n\ntext", "a.md", {"a.md": "A", "b.md": "B"})

@@ -19,6 +19,7 @@ from typing import Any
 
 from zensical.main import cli
 
+from docs.equations import inline
 from exaul.commands.main import COMMAND_MODULES
 from exaul.commands.main import main as run_command
 from exaul.commands.terminal import refuse
@@ -48,6 +49,7 @@ GALLERY = {  # by name of the figure: Python's arguments to draw it, and the pat
     )
 }
 INLINE_CODE = re.compile(r"^ *```.*?^ *```|(?<!`)`([^`]+)`(?!`)", re.DOTALL | re.MULTILINE)  # or a block, without 1
+SYMBOL = re.compile(r"(?<!`)`([A-Za-z][01]?)`(?!`)")
 FLAG = re.compile(r"^  --([a-z-]+)(.*(?:\n {8,}.*)*)", re.MULTILINE)  # of a help, with its text; not -h, --help
 FIELD = re.compile(r"<pre><code>\w+(:| =)")
 METHOD = re.compile(r"\.[A-Z]\w*\.\w+$")
@@ -187,6 +189,8 @@ def main(arguments: list[str]) -> None:
     for page in PAGES.rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
         text = re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE)
+        if page.name == "proofs.md":  # elsewhere code that is one letter may be a name
+            text = SYMBOL.sub(lambda x: f"<span>{inline(x[1])}</span>", text)
         page.write_text(INLINE_CODE.sub(with_whole_flags, text), encoding="utf-8")
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")], standalone_mode=arguments[0] != "build")
     index = ROOT / "build" / "site" / "search.json"

@@ -26,13 +26,14 @@ OPERATOR = re.compile(r"\s([<>~]|[-+/<>]?=|<-|[-+/]|in)\s")
 LETTER = rf"(?:[A-Za-z]|{'|'.join(GREEK)})"
 INDEX = r"(?:[_^](?:\{[^{}]+\}|-?\w))"
 FACTOR = rf"(?:{LETTER}|\d)'?{INDEX}*(?:\(\w\))?"
-APPLIED = r"(?:exp|min|max|sqrt)\(.+\)|ln .+|[A-Z]_\w+\(.+\)"
-PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[a-z]'|[A-Z]\(\w\)|Reg\^abs|{APPLIED}")
+APPLIED = r"(?:exp|min|max|sqrt)\(.+\)|ln .+|[A-Z]_\w+\(.+\)|[A-Z]\(\w(?:, \w)?\)|E\[\w\]"
+PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[a-z]'|Reg\^abs|{APPLIED}")
 SYMBOL = re.compile(rf"\b(?:{LETTER}|step|aim)(?![A-Za-z])")
-TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
-WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*")  # a token that is text, unless SIGNS has it
+TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|\d+,\d{3}|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
+WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*|\d+,\d+")  # a token that is text, unless SIGNS has it
 BREAK = re.compile(r" (?=[<>]=? |= |<- |[-+] )")  # where a long equation may be broken, outside parentheses
-LONG_EQUATION = 30  # characters
+LONG_EQUATION = 30  # characters; it may scroll
+BROKEN_EQUATION = 50  # characters, from which it may be broken
 
 
 def is_equation(code: str) -> bool:
@@ -62,6 +63,8 @@ def to_latex(text: str) -> str:
             latex += "\\quad " * (1 + len(token) // 8) if len(token) > 1 else _space(before, after)
         elif WORD.fullmatch(token):
             latex += f"\\text{{{token}}}"
+        elif token == "'":
+            latex += "\\text{\u2032}"  # raised by its font; as a superscript it would float above the letter
         elif token[0].isdigit() and "e" in token:
             latex += token.replace("e", " \\cdot 10^{") + "}"
         elif len(token) == 2 and token[0].isalpha():
@@ -120,7 +123,7 @@ def _pieces(text: str) -> list[str]:
 
 def inline(text: str) -> str:
     """Return an equation within a sentence; a long one may continue on the next line."""
-    pieces = [piece.strip() for piece in _pieces(" ".join(text.split()))] if len(text) > LONG_EQUATION else [text]
+    pieces = [piece.strip() for piece in _pieces(" ".join(text.split()))] if len(text) > BROKEN_EQUATION else [text]
     equations = [to_mathml(("{}" if i else "") + to_latex(piece)) for i, piece in enumerate(pieces)]
     return "<wbr>".join(
         f'<span class="equation">{equation}</span>' if len(piece) > LONG_EQUATION else equation

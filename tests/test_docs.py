@@ -155,12 +155,13 @@ def test_each_field_of_a_listed_tuple_is_described():
         assert described >= {*kind._fields} > set(), kind
 
 
-EQUATIONS = ["R_t <= 5 + 2 sqrt(t)", "e^{-eta M}", "a_t", "s e", "w_k ~ exp(-eta L_k)", "l'"]
+EQUATIONS = ["R_t <= 5 + 2 sqrt(t)", "e^{-eta M}", "a_t", "s e", "w_k ~ exp(-eta L_k)", "l'", "U(N, n)", "E[W]"]
 OTHERS = ["alpha", "exaul-known", "--delay d", "where(condition, x, y)", "tests/kernels/test_proofs.py"]
 OTHERS += ["kernels <- engine <- serving, llm <- commands", 'log = "x"', "key '': 84% at alpha = 0.1"]
 LATEX = {
     "R_{t+1} <= sqrt(2 ln H / T)": r"R_{t+1}\le \sqrt{2\,\ln \,H/T}",
     "(1 + w) m exp(-u) sqrt(eta s)": r"(1+w)\,m\,\exp (-u)\,\sqrt{\eta s}",
+    "w' l' <= 30,000": "w\\text{\u2032}l\\text{\u2032}\\le \\text{30,000}",
     "a_t in {0, 1}": r"a_{t}\in \{ 0,1\} ",
     "(1 - p0 k)^-(n - W)": "(1-p_0k)^{-(n-W)}",
     "min(3e-6, 1/t)": r"\min (3 \cdot 10^{-6},1/t)",
@@ -173,6 +174,17 @@ def test_equations_are_told_from_other_code_and_translated():
     assert [code for code in EQUATIONS + OTHERS if equations.is_equation(code)] == EQUATIONS
     assert {text: equations.to_latex(text) for text in LATEX} == LATEX
     assert equations.inline("x = -exp(-u) - 1").count('<mo form="prefix">&#x02212;') == 2
+    assert [equations.inline(f"R_t = {' + '.join(['s_t'] * n)}").count("<wbr>") for n in (7, 8)] == [0, 8]
+
+
+def test_symbols_in_the_sentences_of_the_proofs_are_equations():
+    """Code of one letter on this page is one, and no letter is plain, except of lemmas, steps, A, a and I."""
+    site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
+    text = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8").partition("\n## References")[0]
+    assert site.SYMBOL.findall("`l`, `r0` `ab` ``c``") == ["l", "r0"]
+    sentences = re.sub(r"(?m)^( {4}|#).*", "", text)
+    rest = re.sub(r"`[^`]*`|Lemma [EX]|\(i+\)|\"T - sum", "", sentences)
+    assert re.findall(r"(?<![\w'])[B-HJ-Zb-z]\b.{,20}", rest) == []
 
 
 def test_a_list_keeps_its_first_number():

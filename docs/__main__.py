@@ -193,7 +193,7 @@ def main(arguments: list[str]) -> None:
             text = SYMBOL.sub(lambda x: f"<span>{inline(x[1])}</span>", text)
         page.write_text(INLINE_CODE.sub(with_whole_flags, text), encoding="utf-8")
     cli([*arguments, "--config-file", str(ROOT / "zensical.toml")], standalone_mode=arguments[0] != "build")
-    index = ROOT / "build" / "site" / "search.json"
+    index = ROOT / "build" / "site" / "search.json"  # of a build, which returns; `serve` has that of Zensical
     found = json.loads(index.read_text(encoding="utf-8"))
     index.write_text(json.dumps(found | {"items": searched(found["items"])}), encoding="utf-8")
 

@@ -139,12 +139,12 @@ class Plan(RatingFlags, Layout):
     @cached_property
     def answered(self) -> float:
         """The share of the questions that are answered."""
-        return self.answered_at(self.alpha)
+        return self.answered_at(self.alpha) or COVERAGE
 
     def answered_at(self, alpha: float) -> float:
         """Return the share of the questions that are answered at a target."""
         if self.coverage is None and self.warm_start is not None:
-            return float(f"{self.started(alpha)[1]:.3g}") or COVERAGE  # as printed
+            return float(f"{self.started(alpha)[1]:.3g}")  # as printed
         return self.coverage or COVERAGE
 
     @property

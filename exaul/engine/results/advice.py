@@ -81,11 +81,8 @@ def halves(records: Records) -> list[tuple[Records, Records]]:
 
     In a random pair, the played rows are drawn from its half with replacement: they vary as new questions do.
     """
-    in_order, half, generator = (
-        np.arange(len(records.scores)),
-        len(records.scores) // 2,
-        np.random.default_rng(SEED),
-    )
+    in_order, generator = np.arange(len(records.scores)), np.random.default_rng(SEED)
+    half = len(in_order) // 2
     pairs = [(in_order[:half], in_order[half:])]
     for _ in range(HALVES):
         order = generator.permutation(in_order)

@@ -206,6 +206,11 @@ def test_two_sources_have_rows_and_sentences_of_their_own():
     assert "\ncaution: on hard x" in advice.describe(result.advice.assign(caution="x"))
 
 
+def test_a_study_of_other_learners_gets_no_advice():
+    result = run(Sweep(**SMALL | {"learners": ("ew",)}, alphas=(0.2,)), [made_up(2_000)])
+    assert ["use aci-rank" in result.summary(theory=theory) for theory in (False, True)] == [True, False]
+
+
 def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_programs():
     """Evenly spaced thresholds cannot tell scores close to 1 apart."""
     log = made_up(2_000)

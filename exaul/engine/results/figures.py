@@ -66,8 +66,9 @@ PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
     """Return figures whose notes also say what was played; where learners start from is in ``table.tex``."""
+    played, _, start = text_table.describe_trials(trials).partition("; ")
     for figure in drawn.values():
-        add_note(figure, f"{plain(text_table.describe_trials(trials).partition('; ')[0])}.")
+        add_note(figure, f"{plain(played)}.{' All trials start from the same rows of a log.' * bool(start)}")
     return drawn
 
 
@@ -76,6 +77,11 @@ def in_percent(*axes: Axis) -> None:
     for axis in axes:
         axis.set_major_locator(MaxNLocator("auto", steps=ROUND))
         axis.set_major_formatter(lambda share, _: f"{100 * share:.4g}%")
+
+
+def tick_count(axes: Axes) -> int:
+    """Return how many intervals the ticks of an x axis may have: also those of a narrow panel are three or more."""
+    return max(4, int(3 * axes.bbox.width / axes.figure.dpi))
 
 
 def fdr_start(smallest: float, largest: float) -> float:

@@ -17,6 +17,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.logs.log import Records
 from exaul.engine.logs.profiles import PROFILES
 from exaul.engine.manifest import is_over_traces, read_finished
+from exaul.engine.registry import FROM_LOG
 from exaul.engine.results import advice, summary
 from exaul.engine.results.text_table import (
     COMMAND,
@@ -142,8 +143,9 @@ class Result:
         is_compared = is_log and advice.ACI_RANK in set(trials["learner"])  # else the sweep is of others
         if is_compared and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, width))
-        parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
-        if is_compared and (best := advice.advised(self.advice)):
+        if not theory or {advice.ACI_RANK, FROM_LOG} & set(trials["learner"]):
+            parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
+        if is_compared and not theory and (best := advice.advised(self.advice)):
             parts.append(advice.describe_use(sweep, list(best)))
         elif not is_log and not self.advice.empty:
             command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
@@ -217,7 +219,7 @@ def with_shades(table: Table, configuration: Mapping[str, Any]) -> Table:
         return table[rate].map(dict(zip(map(float, values), range(len(values)), strict=True)))
 
     eta, gamma, step = map(place, RATE_COLUMNS)
-    return table.assign(shade=(eta * len(configuration["gamma_scales"]) + gamma).fillna(step).fillna(0))
+    return table.assign(shade=(eta * len(configuration["gamma_scales"]) + gamma.fillna(0)).fillna(step).fillna(0))
 
 
 def latex_of(trials: Table, configuration: Mapping[str, Any]) -> str:

@@ -87,7 +87,8 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
     """Return a line per learner of a manifest's source that starts from a log; empty without one."""
     log_entry = source["warm_start"] or {"shares": {}}
     return "\n".join(
-        describe_start(log_entry, learner, by_alpha) for learner, by_alpha in log_entry["shares"].items()
+        f"{describe_start(log_entry, learner, by_alpha)}; all trials share this start"
+        for learner, by_alpha in log_entry["shares"].items()
     )
 
 

@@ -28,6 +28,7 @@ from exaul.engine.results.figures import (
     name_dots,
     panel_grid,
     styled_lines,
+    tick_count,
     with_trials,
 )
 from exaul.engine.results.summary import NONE
@@ -160,11 +161,6 @@ def over_time(
                     axes.plot(line["t"] / unit, bound, **spaced | BOUND_STYLE)
         if is_crowded:
             end_bars(axes, bars)
-        if scale == "log":
-            at_end = last[last.index.isin(rows.index)]
-            bounded = at_end.dropna(subset=dotted)
-            lowest = (at_end if bounded.empty else bounded)[f"{curve}_mean"].min()
-            _draw_guide(axes, rows["t"], 0.7 * lowest / np.sqrt(rows["t"].max()))
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label=TARGET, **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
@@ -173,18 +169,19 @@ def over_time(
         if is_log:  # a few decades have room for labels between them
             axes.xaxis.set_minor_formatter(COUNT if horizon < 100 * start else "")
         else:
-            axes.locator_params(axis="x", steps=ROUND)
+            axes.locator_params(axis="x", steps=ROUND, nbins=tick_count(axes))
         if dotted:
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         if are_shares:
             in_percent(axes.yaxis)
     note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
-    beyond = last.loc[~last[f"{curve}_mean"].between(*ends), lines].unique()
+    is_beyond = (~last[f"{curve}_mean"].between(*ends)).groupby(last[lines], sort=False).all()  # in all panels
+    beyond = is_beyond.index[is_beyond]
     columns = [f"{curve}_mean", *[f"{curve}_q05", f"{curve}_q95"] * (not is_crowded)]
     shown = drawn.loc[~drawn[lines].isin(beyond), columns]
     is_cut = scale == "linear" and ((shown < ends[0]) | (shown > ends[1])).any(axis=None)
     note += " Values of the first rounds beyond the axis are not shown." * bool(is_cut)
-    note += f" Beyond the axis at $T$: {plain(', '.join(beyond))}." * bool(len(beyond))
+    note += f" Beyond the axis at $T$: {plain('; '.join(map(str, beyond)))}." * bool(len(beyond))
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
         note += _bound_note(panels[0][0], drawn, dotted, where=" where it is below $t$")
@@ -325,16 +322,13 @@ def _y_axis_at(means: Table, table: Table, column: str) -> tuple[dict[str, Any],
 def _draw_slopes(axes: Axes, lines: Sequence[tuple[Any, Any, Table]], are_beside: bool) -> None:
     """Draw a line of slope 1/2 below all lines and, if asked for, the slopes beside the lines."""
     if axes.get_yscale() == "log":
+        T = lines[0][2].index.to_numpy()
         starts = ((x["regret_bound"].isna().all(), (x.iloc[:, 0] / np.sqrt(x.index)).min()) for *_, x in lines)
-        _draw_guide(axes, lines[0][2].index, 0.8 * min(starts)[1])  # below the learners with a bound, if any
+        height = 0.8 * min(starts)[1]  # below the learners with a bound, if any
+        axes.plot(T, height * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
     sloped = [(style, line) for style, _, line in lines if line["slope"].iloc[0] > 0]
     if are_beside:
         end_labels(axes, [(x.iloc[-1, 0], f"{x['slope'].iloc[0]:.2f}", style["color"]) for style, x in sloped])
-
-
-def _draw_guide(axes: Axes, T: Any, height: float) -> None:
-    """Draw a line of slope 1/2, which is at ``height`` where T is 1."""
-    axes.plot(T, height * np.sqrt(T), color="#969696", linewidth=0.6, label="slope 1/2", zorder=0)
 
 
 def _with_interval(row: Any) -> str:
@@ -477,6 +471,7 @@ def answered_against_wrong(
         spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))
         axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=broken)
         in_percent(axes.xaxis, axes.yaxis)
+        axes.locator_params(axis="x", nbins=tick_count(axes))
     is_shared = np.ptp(spans) <= 2 * np.ptp(spans, axis=1).max()
     for (axes, _), span in zip(panels, spans, strict=True):
         axes.set_xlim((np.min(spans), np.max(spans)) if is_shared else span)

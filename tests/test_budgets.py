@@ -12,7 +12,7 @@ PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 27_341,
     "test lines": 20_359,
-    "product tokens": 206_820,
+    "product tokens": 206_818,
     "test tokens": 198_552,
     "engine and commands, lines": 11_045,
     "engine and commands, files": 57,

@@ -225,8 +225,8 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
         f"With {_exact(1 - plan.delta)} confidence, the FDR of all answers until a week ends is at most this, if "
-        f"{_exact(plan.answered)} of the questions are answered (--coverage), {_exact(plan.alpha)} of the answers "
-        "are wrong, and each audit has a result. An audit without one counts as wrong.",
+        f"{_exact(plan.answered)} of the questions are answered (--coverage; a sweep says which share to expect), "
+        f"{_exact(plan.alpha)} of the answers are wrong, and each audit has a result (one without is wrong).",
         "" if plan.start is None else plan.described_start.text,
         _explain_none(rows),
         "" if plan.out is None else f"figure and table: {plan.out}",

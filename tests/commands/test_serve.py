@@ -158,7 +158,7 @@ def test_keys_start_from_their_logs_and_shadow_mode_shows_everything(folder, beg
     said, answers = begun("--warm-start", "log.csv", "--keys", "keys.toml", "--audit", "0.5", questions=questions)
     assert [line.partition(" (")[0] for line in said] == [
         "new keys: aci-rank starts by answering 50.0% at alpha = 0.1",
-        "key 'billing': aci-rank starts by answering nothing, because no threshold reaches alpha = 0.2",
+        "key 'billing': aci-rank starts by answering nothing at alpha = 0.2, which no threshold of the log reaches",
     ]
     assert begun.past == "s: 0 entries, keys: 0"
     assert answers == [True, False, False]

@@ -450,10 +450,10 @@ def describe_start(
         else:
             silent.append(f"{float(alpha):g}")
     if silent:
-        starts.insert(0, f"nothing, because no threshold reaches alpha = {', '.join(silent)}")
+        starts.append(f"nothing at alpha = {', '.join(silent)}, which no threshold of the log reaches")
         advice = (
-            "; it tries some answers later, of which more than alpha are wrong if the log is right; "
-            f"{as_typed('inspect', 'LOG')} says which alpha one reaches, or if the label is inverted"
+            "; of the few answers that it tries there later, more than alpha are wrong if the log is right; "
+            f"{as_typed('inspect', 'LOG')} says which alpha a threshold reaches, or if the label is inverted"
         )
     elif names_sweep and min(shares.values()) < FEASIBLE:
         advice = f"; take a larger alpha, such as the one that {as_typed('sweep', '--logs', 'LOG')} names"

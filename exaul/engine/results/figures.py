@@ -80,7 +80,7 @@ def in_percent(*axes: Axis) -> None:
 
 
 def tick_count(axes: Axes) -> int:
-    """Return how many intervals the ticks of an x axis may have: also those of a narrow panel are three or more."""
+    """Return the most intervals between the ticks of an x axis: three in an inch, and four in a narrow panel."""
     return max(4, int(3 * axes.bbox.width / axes.figure.dpi))
 
 

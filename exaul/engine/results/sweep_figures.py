@@ -61,7 +61,7 @@ BOUNDS = {
 CEILING = "best threshold at $\\alpha$"  # which answers most with an FDR of at most alpha
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
 LARGE = 10  # regret from which its figure is logarithmic (chosen)
-BEYOND = 3  # how much longer than for the learners with a bound an axis of R_t is for the others (chosen)
+BEYOND = 3  # how many times as far as the learners with a limit an axis of R_t reaches at most (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 EARLY, SETTLED = 0.03, 0.1  # of the rounds: earlier noise does not set an axis, nor does that of FDRs (chosen)
 MARKERS = 0.22 * np.arange(4)  # where a line over rounds has its markers, in parts of the axis (chosen)
@@ -438,10 +438,8 @@ def answered_against_wrong(
     named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
     learners = trials.groupby([*PANEL, "learner"])
     shares = 1 - learners["inefficiency"].mean()
-    low, high = shares[shares > 0].agg(["min", "max"]).fillna(1.0)
-    low, high = min([low, *ceilings.values()]), max([high, *ceilings.values()])
-    ringed, margin = "", max(0.15 * (high - low), 0.03)
-    spans = list[tuple[float, float]]()  # of the x axes
+    heights, spans = [*shares[shares > 0].agg(["min", "max"]).fillna(1.0)], list[tuple[float, float]]()  # of axes
+    ringed = ""
     best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
@@ -464,19 +462,21 @@ def answered_against_wrong(
             look: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 13, "markeredgewidth": 1.5}
             axes.plot(alpha, ceiling, label=CEILING, color="black", clip_on=False, **look)
             dots[CEILING] = alpha, ceiling
+            heights.append(ceiling)
         axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
         is_wide = axes.bbox.width / figure.dpi > 1.7
         broken = FDR if is_wide else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
         left = fdr_start(min(fdrs), max(fdrs))
         spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))
-        axes.set(ylim=(max(low - margin, 0), high + margin), xlabel=broken)
+        axes.set(xlabel=broken)
         in_percent(axes.xaxis, axes.yaxis)
         axes.locator_params(axis="x", nbins=tick_count(axes))
-    is_shared = np.ptp(spans) <= 2 * np.ptp(spans, axis=1).max()
+    is_shared, margin = np.ptp(spans) <= 2 * np.ptp(spans, axis=1).max(), max(0.15 * np.ptp(heights), 0.03)
     for (axes, _), span in zip(panels, spans, strict=True):
         axes.set_xlim((np.min(spans), np.max(spans)) if is_shared else span)
+        axes.set_ylim(max(min(heights) - margin, 0), max(heights) + margin)
     marks = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
-    tick = " The tick is the most that a threshold answers with an FDR of at most $\\alpha$." * bool(ceilings)
+    tick = " The tick is the most that a threshold answers with an FDR of at most $\\alpha$." * (len(heights) > 2)
     note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{tick}{_advice_note(best, ringed)}"
     add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))
     if named:

@@ -296,8 +296,10 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     """
     result = run(Sweep(trials=2, horizon=300, arms=20, alphas=(0.1,), checkpoints=("log",)))
     best = {(result.trials["source"].iloc[0], 0.1): "aci-rank"}
-    drawn = sweep_figures.draw(result.trials, result.curves, 1, best, dict.fromkeys(best, 1.4))
-    assert drawn["answered"].axes[0].get_ylim()[1] > 1.4
+    drawn = sweep_figures.draw(
+        result.trials, result.curves, 1, best, dict.fromkeys(best, 1.4) | {("other", 0.1): 9.0}
+    )
+    assert 1.4 < drawn["answered"].axes[0].get_ylim()[1] < 2  # as what is not drawn has no tick
     assert dots_of(drawn["answered"].axes[0])[0][sweep_figures.CEILING] == (0.1, 1.4)
     drawn["answered"] = sweep_figures.answered_against_wrong(result.trials, best)
     assert next(iter(drawn)) == "answered"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
@@ -298,3 +299,15 @@ def add_note(figure: Figure, note: str) -> None:
         lines = [line for part in note.splitlines() if part.strip() for line in even_lines(part, width)]
         figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
         figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")
+
+
+def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
+    """Return what learners lack of which no row is drawn, or none at some alphas."""
+    note = ""
+    known = rows.assign(is_drawn=is_drawn, alpha=rows.get("alpha", 0.0))  # some tables have no alpha
+    for name, of_learner in known.groupby("learner", sort=False):
+        at_alpha = of_learner.groupby("alpha", sort=False)["is_drawn"].any()
+        if not at_alpha.all():
+            alphas = ", ".join(map(partial(as_label, "alpha"), at_alpha.index[~at_alpha]))
+            note += f" {plain(str(name))} {lack}" + f" at {alphas}" * bool(at_alpha.any()) + "."
+    return note

@@ -1,12 +1,13 @@
 """Draw the figures of a sweep from ``trials.csv``, ``curves.csv`` and ``asked.csv``."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from exaul.engine.logs.files import Table, stack
+from exaul.engine.results.answered_figure import answered_against_wrong
 from exaul.engine.results.figures import (
     ANSWERED,
     COUNT,
@@ -25,17 +26,14 @@ from exaul.engine.results.figures import (
     end_labels,
     fdr_start,
     in_percent,
-    name_dots,
+    missing_note,
     panel_grid,
     styled_lines,
     tick_count,
     with_trials,
 )
-from exaul.engine.results.summary import NONE
 from exaul.engine.results.text_table import as_label, plain, rounded, with_answered, with_rates
-from exaul.kernels.learners.aci_rank import STEP
 
-_NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
 REGRET = "regret (in units of the loss)"
 OVER_TIME = {  # by name of the figure: ``curve``, ``label`` and ``dotted`` of ``over_time``
     "fdr": ("fdr", FDR, ""),
@@ -58,7 +56,6 @@ BOUNDS = {
     "regret_bound": "bound, with probability {probability}",
     "mean_bound": "bound of the mean",
 }
-CEILING = "best threshold at $\\alpha$"  # which answers most with an FDR of at most alpha
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
 LARGE = 10  # regret from which its figure is logarithmic (chosen)
 BEYOND = 3  # how many times as far as the learners with a limit an axis of R_t reaches at most (chosen)
@@ -120,7 +117,8 @@ def over_time(
 ) -> Figure:
     """Draw a curve over rounds, on the same y axis in all panels: mean over trials, with a band from 5% to 95%.
 
-    If a panel has more than ``BANDS`` lines, bars from 5% to 95% at T, right of the panel, replace the bands.
+    If a panel has more than ``BANDS`` lines, or several of one learner, whose bands would be of one color, bars
+    from 5% to 95% at T, right of the panel, replace the bands. A line that never meets the axis is not drawn.
 
     Args:
         curves, segments: as in ``draw``.
@@ -133,7 +131,8 @@ def over_time(
     drawn, horizon = curves[curves[f"{curve}_mean"].notna()], curves["t"].max()
     # the rounds are logarithmic if T is large, or if checkpoints or the regrets are; bands of few rounds are wide
     is_log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
-    is_crowded = bool((drawn.groupby(cells)[lines].nunique() > BANDS).any()) or (is_log and are_shares)
+    are_rates = drawn[lines].nunique() > drawn[lines].astype(str).str.partition(", ")[0].nunique()
+    is_crowded = bool((drawn.groupby(cells)[lines].nunique() > BANDS).any()) or are_rates or (is_log and are_shares)
     last = drawn.groupby([*cells, lines]).tail(1)
     scale, ends = _y_axis(drawn, last[: len(last) * is_crowded], curve, dotted)
     is_log |= scale == "log"
@@ -145,8 +144,13 @@ def over_time(
         axes.set(xlabel=rounds, xlim=(start * is_log, rows["t"].max() / unit))
         axes.set_yscale(scale, **{"subs": [3]} if scale == "log" else {})
         axes.set_ylim(ends)
-        bars = list[tuple[float, float, dict[str, Any]]]()
+        bars, leaving = list[tuple[float, float, dict[str, Any]]](), list[tuple[float, float]]()
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
+            outside = line.loc[line[f"{curve}_mean"] > ends[1], "t"]
+            if len(outside) and scale == "linear" and line["t"].iloc[-1] == outside.iloc[-1]:
+                leaving.append((outside.iloc[0] / unit, line[f"{curve}_mean"].iloc[-1]))
+            if not line[f"{curve}_mean"].between(*ends).any():
+                continue
             places = 0.05 + 0.02 * number + MARKERS  # parts of the axis, others for each line
             t = np.log(line["t"]) if is_log else line["t"]
             marked = np.searchsorted(t, t.iloc[0] + places % 0.95 * (t.iloc[-1] - t.iloc[0]))
@@ -161,6 +165,8 @@ def over_time(
                     axes.plot(line["t"] / unit, bound, **spaced | BOUND_STYLE)
         if is_crowded:
             end_bars(axes, bars)
+        if leaving:
+            _name_leaving(axes, leaving)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label=TARGET, **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
@@ -178,9 +184,9 @@ def over_time(
     is_beyond = (~last[f"{curve}_mean"].between(*ends)).groupby(last[lines], sort=False).all()  # in all panels
     beyond = is_beyond.index[is_beyond]
     columns = [f"{curve}_mean", *[f"{curve}_q05", f"{curve}_q95"] * (not is_crowded)]
-    shown = drawn.loc[~drawn[lines].isin(beyond), columns]
-    is_cut = scale == "linear" and ((shown < ends[0]) | (shown > ends[1])).any(axis=None)
-    note += " Values of the first rounds beyond the axis are not shown." * bool(is_cut)
+    shown = drawn.loc[~drawn[lines].isin(beyond)].set_index("t")[columns]
+    cut = shown.index[((shown < ends[0]) | (shown > ends[1])).any(axis=1)] if scale == "linear" else []
+    note += f" Until $t$ = {max(cut):,}, values beyond the axis are not shown." if len(cut) else ""
     note += f" Beyond the axis at $T$: {plain('; '.join(map(str, beyond)))}." * bool(len(beyond))
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
@@ -189,17 +195,26 @@ def over_time(
     return figure
 
 
+def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float]]) -> None:
+    """Write the values at T of lines (x, value) that leave the axis at its top, at x, beside the last of them."""
+    (x, _), values = max(leaving), [f"{value:,.0f}" for _, value in sorted(leaving, key=itemgetter(1))]
+    text = "$\\uparrow$ " + " to ".join(dict.fromkeys([values[0], values[-1]])) + " at $T$"
+    side = ("left", 3) if x < np.mean(axes.get_xlim()) else ("right", -3)
+    offset = dict[str, Any](textcoords="offset points", xytext=(side[1], -2), ha=side[0], va="top")
+    axes.annotate(text, (x, 1), xycoords=axes.get_xaxis_transform(), fontsize=7, color="#444444", **offset)
+
+
 def _y_axis(drawn: Table, final: Table, curve: str, dotted: str) -> tuple[str, tuple[float, float]]:
     """Return the scale and the ends of the y axis of ``over_time``; ``final`` are the rows whose bars are drawn."""
     horizon = drawn["t"].max()
     late = drawn[drawn["t"] > (SETTLED if curve == "fdr" else EARLY) * horizon]
-    kinds = ("mean", "mean") if curve in ("fdr", "answered") else ("q05", "q95")  # bands of few answers are wide
-    top = max(drawn["alpha"].max() * (curve == "fdr"), late[f"{curve}_{kinds[1]}"].max(), *final[f"{curve}_q95"])
-    lowest = min(late[f"{curve}_{kinds[0]}"].min(), *final[f"{curve}_q05"], np.inf)
+    low_end, high_end = ("mean", "mean") if len(final) else ("q05", "q95")  # of what is drawn
+    lowest = min(late[f"{curve}_{low_end}"].min(), *final[f"{curve}_q05"], np.inf)
+    top = max(late[f"{curve}_{high_end}"].max(), *final[f"{curve}_q95"], -np.inf)
     low = max(lowest - 0.05, 0.0) if curve == "answered" else min(lowest, 0.0)
     if curve == "fdr":
-        lowest = min(drawn["alpha"].min(), *late["fdr_mean" if len(final) else "fdr_q05"], *final["fdr_q05"])
-        low = fdr_start(lowest, top)
+        top = max(top, drawn["alpha"].max())
+        low = fdr_start(min(lowest, drawn["alpha"].min()), top)
     held = late[late[dotted].replace(np.inf, np.nan).notna()] if dotted else late[:0]
     if len(held):
         bounded = max(held[dotted].max(), held[f"{curve}_q95"].max())
@@ -397,18 +412,6 @@ def _spread_note(rows: Table, curve: str, shown: str = "line", spread: str = "ba
     return f"A {shown} is the mean over trials{f', its {spread} {PERCENTILES}' * has_spread}."
 
 
-def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
-    """Return what learners lack of which no row is drawn, or none at some alphas."""
-    note = ""
-    known = rows.assign(is_drawn=is_drawn, alpha=rows.get("alpha", 0.0))  # some tables have no alpha
-    for name, of_learner in known.groupby("learner", sort=False):
-        at_alpha = of_learner.groupby("alpha", sort=False)["is_drawn"].any()
-        if not at_alpha.all():
-            alphas = ", ".join(map(partial(as_label, "alpha"), at_alpha.index[~at_alpha]))
-            note += f" {plain(str(name))} {lack}" + f" at {alphas}" * bool(at_alpha.any()) + "."
-    return note
-
-
 def _bound_note(axes: Axes, rows: Table, bound: str, where: str, style: Mapping[str, Any] = BOUND_STYLE) -> str:
     """Add a bound, dotted or dashes, to the legend. Return what it is and where, and which learners have none."""
     meaning, names = BOUNDS[bound], rows["learner"].str.partition(", ")[0]
@@ -423,73 +426,3 @@ def _bound_note(axes: Axes, rows: Table, bound: str, where: str, style: Mapping[
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
         note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""
     return f"{note}."
-
-
-def answered_against_wrong(
-    trials: Table, advised: Mapping[Any, str] = {}, ceilings: Mapping[Any, float] = {}
-) -> Figure:
-    """Draw the share answered against the FDR at T: a mark per learner, and a line from 5% to 95% of the trials.
-
-    Best is the top, left of the target. A learner that answers nothing has no mark. The advised learner has a ring,
-    if the sweep starts it from a log. Panels share their x axis, unless it would be more than twice as long as that
-    of each. ``advised`` is as ``best`` of ``draw``; ``ceilings`` are ticks.
-    """
-    figure, panels = panel_grid(trials, ANSWERED, by=PANEL)
-    named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
-    learners = trials.groupby([*PANEL, "learner"])
-    shares = 1 - learners["inefficiency"].mean()
-    heights, spans = [*shares[shares > 0].agg(["min", "max"]).fillna(1.0)], list[tuple[float, float]]()  # of axes
-    ringed = ""
-    best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
-    for axes, rows in panels:
-        alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
-        fdrs = [alpha]  # which each panel shows
-        best.append(advised.get((rows["source"].iloc[0], alpha)))
-        for style, name, group in styled_lines(rows):
-            fdr, answered = group["fdr"].mean(), 1 - group["inefficiency"].mean()
-            if answered > 0:
-                spread = group["fdr"].quantile([0.05, 0.95])
-                axes.hlines(answered, *spread, color=style["color"], linewidth=1)
-                fdrs += [fdr, *spread]
-                mark = style | {"linestyle": "", "markersize": 6, "clip_on": False, "zorder": 3}  # over spreads
-                axes.plot(fdr, answered, label=plain(name), markerfacecoloralt="white", **mark)
-                dots[plain(name)] = fdr, answered
-                if from_log and name.partition(", ")[0] == best[-1] and group["step"].iloc[0] == STEP:
-                    ring = {"marker": "o", "markersize": 14, "markeredgecolor": "black", "markerfacecolor": "none"}
-                    axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8)
-                    ringed = plain(name)
-        if (ceiling := ceilings.get((rows["source"].iloc[0], alpha))) is not None:
-            look: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 13, "markeredgewidth": 1.5}
-            axes.plot(alpha, ceiling, label=CEILING, color="black", clip_on=False, **look)
-            dots[CEILING] = alpha, ceiling
-            heights.append(ceiling)
-        axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
-        is_wide = axes.bbox.width / figure.dpi > 1.7
-        broken = FDR if is_wide else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
-        left = fdr_start(min(fdrs), max(fdrs))
-        spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))
-        axes.set(xlabel=broken)
-        in_percent(axes.xaxis, axes.yaxis)
-        axes.locator_params(axis="x", nbins=tick_count(axes))
-    is_shared, margin = np.ptp(spans) <= 2 * np.ptp(spans, axis=1).max(), max(0.15 * np.ptp(heights), 0.03)
-    for (axes, _), span in zip(panels, spans, strict=True):
-        axes.set_xlim((np.min(spans), np.max(spans)) if is_shared else span)
-        axes.set_ylim(max(min(heights) - margin, 0), max(heights) + margin)
-    marks = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
-    tick = " The tick is the most that a threshold answers with an FDR of at most $\\alpha$." * (len(heights) > 2)
-    note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{tick}{_advice_note(best, ringed)}"
-    add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))
-    if named:
-        figure.draw_without_rendering()  # lays out the panel
-        name_dots(axes, dots, bold=ringed)
-    return figure
-
-
-def _advice_note(best: Sequence[str | None], ringed: str) -> str:
-    """Return which learner is advised in panels, of which each has one, NONE, or None if that is unknown."""
-    no_ring = f" No learner is advised{' where there is no ring' * bool(ringed)}." * (NONE in best)
-    if ringed:
-        return f" The ring marks the advised learner.{no_ring}"
-    advised = [name for name in best if name not in (None, NONE)]
-    where = f" in {len(advised)} of {len(best)} panels" * (len(advised) < len(best))
-    return f" Advised{where}, but not played here, is {advised[0]} that starts from a log." if advised else no_ring

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from exaul.engine.results import sweep_figures
+from exaul.engine.results import answered_figure, sweep_figures
 from tests.commands.boundaries import helpers
 
 
@@ -20,7 +20,7 @@ def _folder_with_log(in_folder):
 def one_figure(monkeypatch):
     """Draw one of the figures of a sweep."""
     monkeypatch.setattr(
-        sweep_figures, "draw", lambda trials, *more: {"answered": sweep_figures.answered_against_wrong(trials)}
+        sweep_figures, "draw", lambda trials, *more: {"answered": answered_figure.answered_against_wrong(trials)}
     )
 
 

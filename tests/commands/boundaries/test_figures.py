@@ -20,7 +20,7 @@ from exaul.commands.main import main
 from exaul.engine import folder
 from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
-from exaul.engine.results import figures, sweep_figures, trace_figures
+from exaul.engine.results import answered_figure, figures, sweep_figures, trace_figures
 from exaul.engine.results.result import draw
 from exaul.engine.results.text_table import RATE_COLUMNS, even_lines, short_learner_names, values_of, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
@@ -30,7 +30,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_how_many_are_not():
     alphas = np.linspace(0.01, 0.9, 200)
     trials = files.Table([{"learner": "exaul", "source": "s", "alpha": a, "lambda": 1.0, "fdr": a} for a in alphas])
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
-    figure = sweep_figures.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan, trial=0))
+    figure = answered_figure.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan, trial=0))
     omitted = "184 more panels are not drawn: see the tables."
     assert figure.get_supxlabel().splitlines() == [omitted, "The target is dashed."]  # no spread of one trial
     drawn = [axes for axes in figure.axes if axes.collections]
@@ -257,7 +257,12 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     sources = [{"name": name, "segments": 1, "answerable": {"0.1": 0.7}} for name in answerable]
     manifest = {"configuration": asdict(Sweep()), "sources": sources}
     unstarted = draw(tabled, manifest)["answered"]
-    assert [sweep_figures.CEILING in dots for dots in map(labels_of, unstarted.axes)] == [True, False, True, False]
+    assert [answered_figure.CEILING in dots for dots in map(labels_of, unstarted.axes)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert not any(line.get_markersize() == 14 for axes in unstarted.axes for line in axes.lines)
     assert "Advised in 1 of 4 panels, but not played here, is aci-rank" in " ".join(
         unstarted.get_supxlabel().split()
@@ -300,8 +305,8 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         result.trials, result.curves, 1, best, dict.fromkeys(best, 1.4) | {("other", 0.1): 9.0}
     )
     assert 1.4 < drawn["answered"].axes[0].get_ylim()[1] < 2  # as what is not drawn has no tick
-    assert dots_of(drawn["answered"].axes[0])[0][sweep_figures.CEILING] == (0.1, 1.4)
-    drawn["answered"] = sweep_figures.answered_against_wrong(result.trials, best)
+    assert dots_of(drawn["answered"].axes[0])[0][answered_figure.CEILING] == (0.1, 1.4)
+    drawn["answered"] = answered_figure.answered_against_wrong(result.trials, best)
     assert next(iter(drawn)) == "answered"
     (axes,) = drawn["answered"].axes
     dots, ringed = dots_of(axes)
@@ -311,13 +316,13 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     )  # also at an FDR of 0
     first = result.trials[result.trials["learner"] == "aci-rank"].assign(step=0.3, fdr=0.0)
     steps = with_rates(files.stack([first, result.trials]))
-    (labelled,) = sweep_figures.answered_against_wrong(steps, best).axes
+    (labelled,) = answered_figure.answered_against_wrong(steps, best).axes
     several, ringed = dots_of(labelled)
     assert ringed == several["aci-rank, step 0.025"]
     assert {text.get_text() for text in axes.texts} == dots.keys() - {figures.TARGET}
     assert len({text.get_color()[0] for text in axes.texts}) == len(axes.texts)  # each in that of its mark
     spread = result.trials.assign(fdr=result.trials["fdr"] + 0.1 * result.trials["trial"])
-    (wide,) = sweep_figures.answered_against_wrong(spread, best).axes
+    (wide,) = answered_figure.answered_against_wrong(spread, best).axes
     wide.figure.draw_without_rendering()  # places the names
     for lines, text in product(wide.collections, wide.texts):  # no name is on the line of a learner
         ends = wide.transData.transform(lines.get_segments()[0])
@@ -342,7 +347,8 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         (axes,) = drawn[name].axes
         is_regret = name == "regret"
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log" if is_regret else "linear")
-        assert axes.get_legend_handles_labels()[1] == [*learners, "proven bound"]
+        shown = [name for name in learners if name != "best-fixed" or not is_regret]  # below 1, not on the axis
+        assert axes.get_legend_handles_labels()[1] == [*shown, "proven bound"]
         named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].partition(")")[0]
         assert {*named.split(", ")} == {*learners} - bounded
 
@@ -395,6 +401,16 @@ def test_a_logarithmic_figure_begins_where_a_line_is_above_its_lower_end():
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_xlim()[0]) == ("log", "log", 10)
 
 
+def test_an_axis_holds_the_bands_after_a_tenth_of_the_rounds():
+    row = {"source": "s", "alpha": 0.1, "lambda": 1.0, "learner": "a", "fdr_mean": 0.2, "fdr_q05": 0.1}
+    rows = files.Table(
+        [row | {"t": t, "fdr_q95": top} for t, top in ((90, 1.0), (110, 0.8), (600, 0.3), (1000, 0.3))]
+    )
+    figure = sweep_figures.over_time(rows, "fdr", "FDR")
+    assert figure.axes[0].get_ylim()[1] == pytest.approx(0.8 * 1.16)
+    assert "Until $t$ = 90, values beyond the axis are not shown." in " ".join(figure.get_supxlabel().split())
+
+
 def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
     row = {"source": "s", "alpha": 0.1, "lambda": 1.0, "t": [500, 1000]}
     ends = {"a": (10.0, 20.0), "b": (50.0, np.nan), "c": (70.0, np.nan), "d": (-70.0, np.nan)}
@@ -409,6 +425,8 @@ def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
         assert figure.axes[0].get_ylim() == pytest.approx((low - 0.04 * high, high + 0.16 * high))
         said = " ".join(figure.get_supxlabel().split())
         assert said.partition("Beyond the axis at $T$: ")[2].partition(".")[0] == beyond
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["$\\uparrow$ 50 to 70 at $T$"]  # of those that leave at the top, in the first panel
 
 
 def test_names_keep_their_columns_where_values_are_equal():
@@ -418,7 +436,7 @@ def test_names_keep_their_columns_where_values_are_equal():
 
 def test_a_caption_names_who_shows_nothing_and_at_which_alpha():
     rows = files.Table({"learner": ["a", "a", "b", "b", "c"], "alpha": [0.1, 0.2, 0.1, 0.2, 0.1]})
-    said = sweep_figures.missing_note(rows, np.array([True, False, False, False, True]))
+    said = figures.missing_note(rows, np.array([True, False, False, False, True]))
     assert said == " a shows nothing at $\\alpha$ = 20%. b shows nothing."
 
 
@@ -483,7 +501,7 @@ def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_lar
     assert axes.get_ylim()[0] == pytest.approx(start - 0.04 * (0.45 - start))
     said = " ".join(figure.get_supxlabel().split())
     assert "its bar beside its end spans" in said
-    assert ("Values of the first rounds beyond the axis are not shown." in said) == (start > 0)
+    assert ("Until $t$ = 20, values beyond the axis are not shown." in said) == (start > 0)
     bars = [line for line in axes.lines if not line.get_clip_on()]
     ends = np.array([bar.get_transform().transform(bar.get_xydata()) for bar in bars])
     assert len(bars) == len(LEARNERS)
@@ -492,12 +510,12 @@ def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_lar
         np.testing.assert_allclose(bar.get_ydata(), [least, 0.45])
     trials = files.Table([row | {"learner": "ew", "step": np.nan, "trial": n, "inefficiency": 0.5} for n in (0, 1)])
     trials["fdr"] = [least, 0.45]
-    (axes,) = sweep_figures.answered_against_wrong(trials).axes
+    (axes,) = answered_figure.answered_against_wrong(trials).axes
     assert (axes.get_xlim()[0] > 0.2) == (start > 0)
     assert axes.get_xlim()[0] < axes.collections[0].get_segments()[0][:, 0].min()
     for alpha, fdr, is_shared in (0.4, 0.5, True), (0.01, 0.02, start == 0):  # unless it were twice as long
         both = files.stack([trials, trials.assign(alpha=alpha, fdr=fdr)])
-        panels = sweep_figures.answered_against_wrong(both).axes
+        panels = answered_figure.answered_against_wrong(both).axes
         assert (panels[0].get_xlim() == panels[1].get_xlim()) == is_shared
     (axes,) = sweep_figures.against(files.stack([trials, trials.assign(alpha=0.45)]), "alpha", "fdr").axes
     assert (axes.get_ylim()[0] > 0.2) == (start > 0)

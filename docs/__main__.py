@@ -33,7 +33,9 @@ sweep = Sweep(learners=("exaul", "ew"), alphas=(0.1,), trials=40, arms=100, out=
 regret_scaling(sweep, [2000, 4000, 8000, 16000, 32000])
 """
 MANY_GAMES_CODE = "import os, examples.many_games; os.mkdir('out'); examples.many_games.main('out/many-games.png')"
+LANDING = "no-abstention", "exaul", "aci-rank-from-log"
 GALLERY = {  # by name of the figure: Python's arguments to draw it, and the path of the drawn file
+    "landing": (("-m", "exaul", "sweep", "--learners", *LANDING, "--out", "out"), "answered"),
     "answered": (("-m", "exaul", "sweep", "--out", "out"), "answered"),
     "weeks": (("-m", "exaul", "plan", "--per-day", "5000", "--audits-per-day", "30", "--out", "out"), "weeks"),
     "regret-scaling": (("-c", SCALING_CODE), "regret-scaling"),

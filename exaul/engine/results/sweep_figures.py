@@ -199,7 +199,7 @@ def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float]]) -> None:
     """Write the values at T of lines (x, value) that leave the axis at its top, at x, beside the last of them."""
     (x, _), values = max(leaving), [f"{value:,.0f}" for _, value in sorted(leaving, key=itemgetter(1))]
     text = "$\\uparrow$ " + " to ".join(dict.fromkeys([values[0], values[-1]])) + " at $T$"
-    side = ("left", 3) if x < np.mean(axes.get_xlim()) else ("right", -3)
+    side = ("left", 3) if (axes.transScale + axes.transLimits).transform((x, 0))[0] < 0.5 else ("right", -3)
     offset = dict[str, Any](textcoords="offset points", xytext=(side[1], -2), ha=side[0], va="top")
     axes.annotate(text, (x, 1), xycoords=axes.get_xaxis_transform(), fontsize=7, color="#444444", **offset)
 

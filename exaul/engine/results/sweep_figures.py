@@ -61,6 +61,7 @@ LARGE = 10  # regret from which its figure is logarithmic (chosen)
 BEYOND = 3  # how many times as far as the learners with a limit an axis of R_t reaches at most (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 EARLY, SETTLED = 0.03, 0.1  # of the rounds: earlier noise does not set an axis, nor does that of FDRs (chosen)
+EARLIEST = 0.001  # of logarithmic rounds: that of shares is not drawn before (chosen)
 MARKERS = 0.22 * np.arange(4)  # where a line over rounds has its markers, in parts of the axis (chosen)
 ASKED = 20  # points of a line of what was asked (chosen)
 GREYS = ("black", "-"), ("#737373", "--"), ("#525252", ":")  # styles of lines that are no learners
@@ -134,11 +135,11 @@ def over_time(
     are_rates = drawn[lines].nunique() > drawn[lines].astype(str).str.partition(", ")[0].nunique()
     is_crowded = bool((drawn.groupby(cells)[lines].nunique() > BANDS).any()) or are_rates or (is_log and are_shares)
     last = drawn.groupby([*cells, lines]).tail(1)
-    scale, ends = _y_axis(drawn, last[: len(last) * is_crowded], curve, dotted)
+    scale, ends = _y_axis(drawn, last[: len(last) * is_crowded], curve, dotted, is_log)
     is_log |= scale == "log"
     unit, rounds = (1000, "round $t$ (thousands)") if horizon >= 1000 and not is_log else (1, "round $t$")
     above = drawn[drawn[f"{curve}_mean"] > ends[0]] if scale == "log" else drawn
-    start = max(above["t"].min(), horizon / 1000 * are_shares)  # shares of few rounds are noise
+    start = max(above["t"].min(), EARLIEST * horizon * are_shares)  # shares of few rounds are noise
     for axes, rows in panels:
         axes.set_xscale("log" if is_log else "linear", **{"subs": [3]} if is_log else {})
         axes.set(xlabel=rounds, xlim=(start * is_log, rows["t"].max() / unit))
@@ -204,10 +205,13 @@ def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float]]) -> None:
     axes.annotate(text, (x, 1), xycoords=axes.get_xaxis_transform(), fontsize=7, color="#444444", **offset)
 
 
-def _y_axis(drawn: Table, final: Table, curve: str, dotted: str) -> tuple[str, tuple[float, float]]:
-    """Return the scale and the ends of the y axis of ``over_time``; ``final`` are the rows whose bars are drawn."""
-    horizon = drawn["t"].max()
-    late = drawn[drawn["t"] > (SETTLED if curve == "fdr" else EARLY) * horizon]
+def _y_axis(drawn: Table, final: Table, curve: str, dotted: str, is_log: bool) -> tuple[str, tuple[float, float]]:
+    """Return the scale and the ends of the y axis of ``over_time``.
+
+    ``final`` are the rows whose bars are drawn; ``is_log`` says whether the rounds are logarithmic.
+    """
+    early = EARLIEST if is_log else SETTLED if curve == "fdr" else EARLY
+    late = drawn[drawn["t"] > early * drawn["t"].max()]
     low_end, high_end = ("mean", "mean") if len(final) else ("q05", "q95")  # of what is drawn
     lowest = min(late[f"{curve}_{low_end}"].min(), *final[f"{curve}_q05"], np.inf)
     top = max(late[f"{curve}_{high_end}"].max(), *final[f"{curve}_q95"], -np.inf)

@@ -409,6 +409,11 @@ def test_an_axis_holds_the_bands_after_a_tenth_of_the_rounds():
     figure = sweep_figures.over_time(rows, "fdr", "FDR")
     assert figure.axes[0].get_ylim()[1] == pytest.approx(0.8 * 1.16)
     assert "Until $t$ = 90, values beyond the axis are not shown." in " ".join(figure.get_supxlabel().split())
+    spread = [row | {"t": t, "fdr_mean": mean, "fdr_q95": 0.3} for t, mean in ((20, 0.9), (90, 0.5), (1000, 0.2))]
+    figure = sweep_figures.over_time(
+        files.Table(spread), "fdr", "FDR"
+    )  # in logarithms, where early rounds are wide
+    assert figure.axes[0].get_ylim()[1] == pytest.approx(0.9 * 1.16)
 
 
 def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():

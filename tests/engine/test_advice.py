@@ -114,6 +114,22 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
     assert few in advice.describe_halves(table.assign(answered=table["answered_q95"] + 0.01))
 
 
+def test_the_few_halves_that_answer_do_not_speak_for_the_others():
+    """A threshold answers on few halves where two rows at the top are right, on most where six are."""
+    note = "; an FDR is of the halves in which something is answered\n\n"
+    for count, is_shown in ((2, False), (6, True)):
+        scores, errors = np.linspace(1, 0, 400), np.ones(400)
+        errors[:count] = 0
+        table = advice.advice_table([Records("log", scores, errors, 0, None)], [0.1])
+        _, held = rows_of(table)
+        assert held["answered"] > 0
+        assert [held[f"fdr{x}"] >= 0 for x in ("", "_q05", "_q95", "_most")] == [is_shown] * 4
+        text = advice.describe_halves(table[table["learner"] == advice.THRESHOLD])
+        assert (note in text, "  -  " in text) == (is_shown, not is_shown)
+    row = table.assign(fdr_most=np.nan, answerable=0.5)  # of the learner, as if it answered on few halves
+    assert "no advice. aci-rank, started from a log, answers nothing on most halves of it" in advice.describe(row)
+
+
 def test_it_is_never_advised_where_the_upper_limit_of_its_fdr_is_above_alpha():
     """Ten logs, some of which change: the limit decides, and it is the larger of both."""
     advised = []
@@ -219,7 +235,7 @@ def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_progr
     share = answerable(log.scores, log.errors, 0.05)  # of the log, of which a trial draws a part
     assert f"that a threshold can answer of the records played with an FDR of at most alpha: {share:.1%}\n" in text
     first = text.partition("\n\ntarget: ")[0]
-    assert "thresholds, which a sweep takes by default, answer 0.0% at best: add --warm-start 0.5" in first
+    assert "thresholds, which a sweep takes by default, answer at best 0.0% at alpha = " in first
     assert "at best" not in run(Sweep(**sweep, alphas=(0.05,), grid="logit"), [close]).summary()
     for steps, starred in (((0.3, 0.025), "* aci-rank, step 0.025 "), ((0.3,), "aci-rank ")):
         text = run(Sweep(**sweep, steps=steps), [log]).summary()

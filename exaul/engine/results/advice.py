@@ -145,6 +145,7 @@ def _judged(source: Records, pairs: Sequence[tuple[Records, Records]], alphas: F
                 spread = _spread("answered", count / len(pairs[0][1].scores)) | _spread("fdr", wrong / count)
             # of n answers, no FDR between 0 and 1 / n can be seen
             fdr_most = np.fmax(spread["fdr_q95"], spread["fdr_in_order"]).clip(1 / len(pairs[0][1].scores))
+            fdr_most = np.nan if np.isnan(spread["fdr"]) else fdr_most
             is_advised = name == ACI_RANK and best >= FEASIBLE and bool(is_near(fdr_most, alpha))
             row = {"source": source.name, "alpha": alpha, "learner": name, "records": len(source.scores)}
             row |= {"answerable": best} | spread
@@ -154,11 +155,14 @@ def _judged(source: Records, pairs: Sequence[tuple[Records, Records]], alphas: F
 
 
 def _spread(name: str, values: Floats) -> dict[str, float]:
-    """Return mean and quantiles over the random halves, and the value in the order of the log, given first."""
-    in_order, shuffled = values[0], values[1:][~np.isnan(values[1:])]
-    low, high = np.quantile(shuffled, (LOW, HIGH)) if len(shuffled) else (np.nan, np.nan)
-    mean = shuffled.mean() if len(shuffled) else np.nan
-    return {name: mean, f"{name}_q05": low, f"{name}_q95": high, f"{name}_in_order": in_order}
+    """Return mean and quantiles over the random halves, and the value in the order of the log, given first.
+
+    The former are NaN if most halves have no value: the others would not be typical.
+    """
+    shuffled = values[1:][~np.isnan(values[1:])]
+    shuffled = shuffled if len(shuffled) >= HALVES / 2 else np.array([np.nan])
+    low, high = np.quantile(shuffled, (LOW, HIGH))
+    return {name: shuffled.mean(), f"{name}_q05": low, f"{name}_q95": high, f"{name}_in_order": values[0]}
 
 
 def advised(table: Table, trials: Table | None = None) -> dict[float, str]:
@@ -211,6 +215,8 @@ def describe_halves(table: Table, width: int | None = None) -> str:
     means, lows, highs = (table[[f"fdr{x}", f"answered{x}"]].to_numpy() for x in ("", "_q05", "_q95"))
     if ((means < lows - 0.0005) | (means > highs + 0.0005)).any():  # by more than the rounding
         title += "; a mean outside its range is that of a few halves that differ much from the others"
+    if ((table["answered_q05"] == 0) & (table["fdr"] >= 0)).any():
+        title += "; an FDR is of the halves in which something is answered"
     keys = {"log": "source", "learner": "learner", "alpha": "alpha"}
     keys = {title: name for title, name in keys.items() if name == "learner" or table[name].nunique() > 1}
     rows = [
@@ -235,7 +241,7 @@ def _sentence(row: Any, step: str) -> str:
     high = row["fdr_most"]
     allowed = f"{100 * largest_near(row['alpha']):.4g}%"
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {allowed})"
-    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing'}"
+    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing on most halves of it'}"
 
 
 def _remedy(row: Any, step: str) -> str:

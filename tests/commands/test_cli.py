@@ -89,7 +89,7 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     assert text.endswith("--score score_a --alphas 0.2 --warm-start 0.5\n")
     path.write_text("score_msp,error\n" + "0.99999999,1\n0.999999999,0\n" * 20)
     text = output_of(["inspect", str(path)], capsys)
-    assert text.endswith(f":\n  exaul sweep --logs {path} --score score_msp --warm-start 0.5\n")
+    assert text.endswith(f":\n  exaul sweep --logs {path} --score score_msp --alphas 0.05 --warm-start 0.5\n")
 
 
 def test_inspect_shows_alphas_at_which_a_part_is_answered(tmp_path, capsys):
@@ -107,7 +107,8 @@ def test_inspect_shows_alphas_at_which_a_part_is_answered(tmp_path, capsys):
         0.28: "50.0%",
         0.29: "50.0%",
     }
-    assert f"exaul sweep --logs {path} --alphas 0.26 0.28 0.29 --warm-start 0.5" in text
+    command = f"exaul sweep --logs {path} --alphas 0.26 0.28 0.29 --warm-start 0.5"
+    assert f"of it, and at which of these alphas one is advised:\n  {command}" in text  # perhaps not at the least
     assert "0.26 " not in output_of(["inspect", str(path), "--alphas", "0.1", "0.2"], capsys)
 
 
@@ -157,9 +158,11 @@ def test_the_default_grid_is_named_where_it_loses_answers():
     """No evenly spaced threshold tells the first scores apart; the others are such thresholds themselves."""
     errors = np.tile([1.0, 0.0], 50)
     loses, suits = (Records("log", x, errors, 0, None) for x in (0.9999 - errors / 1e6, (998 - errors) / 999))
-    said = "at alpha = 0.1 the evenly spaced thresholds, which a sweep takes by default, answer 0.0% at best: add"
-    hints = [recommend_grid(x, shares_answerable([x], 1, [0.6, 0.1])) for x in (loses, suits)]
-    assert hints[0].startswith(said)
+    said = (
+        "thresholds, which a sweep takes by default, answer at best 0.0% at alpha = 0.05, 0.0% at alpha = 0.1: add"
+    )
+    hints = [recommend_grid(x, shares_answerable([x], 1, [0.6, 0.05, 0.1])) for x in (loses, suits)]
+    assert said in hints[0]
     assert hints[1] == ""
 
 

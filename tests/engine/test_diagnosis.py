@@ -114,7 +114,7 @@ DEFECTS = {  # a log, its only defects, and what the first sentence says
         later_scores_say_less,
         ["drift"],
         r"the log drifts: of those that score at least 0\.\d+, [\d.]+% are wrong in its first 5 tenths, .*:\n  "
-        r"exaul sweep --logs log.csv --environment replay --warm-start 0.5$",
+        r"exaul sweep --logs log.csv --alphas 0.05 --environment replay --warm-start 0.5$",
     ),
     "tied at one": (
         tied_at_one,
@@ -234,7 +234,10 @@ def test_a_command_in_a_finding_names_the_columns(capsys):
     later_is_harder().rename(columns={"score": "score_a", "error": "wrong"}).to_csv("log.csv", index=False)
     assert main(["inspect", "log.csv", "--error", "wrong", "--score", "score_a", "--drop-missing"]) == 0
     flags = "--score score_a --error wrong --drop-missing"
-    assert f"exaul sweep --logs log.csv {flags} --environment replay --warm-start 0.5\n" in capsys.readouterr().out
+    assert (
+        f"exaul sweep --logs log.csv {flags} --alphas 0.05 --environment replay --warm-start 0.5\n"
+        in capsys.readouterr().out
+    )
     rows = pd.concat([wrong_tops().assign(model="x"), clean().assign(model="y")], ignore_index=True)
     rows.loc[0, "score"] = None
     rows.to_csv("rows.csv", index=False)

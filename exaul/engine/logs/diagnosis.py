@@ -238,9 +238,10 @@ def diagnose(
         None if coarse else _ties(scores, errors, alphas),
         _named_repeats(categories, rows) or _repeated_scores(scores, errors),
     )
+    targets = () if "--alphas" in argv else ("--alphas", "0.05")
     commands = {
         "pools": as_typed("inspect", *argv, "--each", *(column.name for column in differing[:NAMED_COLUMNS])),
-        "drift": as_typed("sweep", "--logs", *argv, "--environment", "replay", "--warm-start", "0.5"),
+        "drift": as_typed("sweep", "--logs", *argv, *targets, "--environment", "replay", "--warm-start", "0.5"),
     }
     return [
         Finding(word, join_lines(text), join_lines(commands.get(word, "")))
@@ -415,10 +416,11 @@ def recommend_grid(records: Records, shares: Mapping[float, float]) -> str:
         return ""
     grid = GRIDS["uniform"](ARMS, scores)
     by_default = {alpha: metrics.best_coverage(grid, scores, errors, alpha) for alpha in shares}
-    alpha = max(shares, key=lambda alpha: shares[alpha] - by_default[alpha])
-    if shares[alpha] - by_default[alpha] < LEAST_GAIN:
+    losing = [alpha for alpha, share in by_default.items() if shares[alpha] - share >= LEAST_GAIN]
+    if not losing:
         return ""
+    most = ", ".join(f"{by_default[alpha]:.1%} at alpha = {alpha:g}" for alpha in losing)
     return (
-        f"at alpha = {alpha:g} the evenly spaced thresholds, which a sweep takes by default, answer "
-        f"{by_default[alpha]:.1%} at best: add --warm-start 0.5, which takes the scores of a log as thresholds"
+        f"the evenly spaced thresholds, which a sweep takes by default, answer at best {most}: add --warm-start 0.5, "
+        "which takes the scores of a log as thresholds"
     )

@@ -421,6 +421,6 @@ def recommend_grid(records: Records, shares: Mapping[float, float]) -> str:
         return ""
     most = ", ".join(f"{by_default[alpha]:.1%} at alpha = {alpha:g}" for alpha in losing)
     return (
-        f"the evenly spaced thresholds, which a sweep takes by default, answer at best {most}: add --warm-start 0.5, "
-        "which takes the scores of a log as thresholds"
+        f"the evenly spaced thresholds, which a sweep takes by default, answer at best {most}: "
+        "add --warm-start 0.5, which takes the scores of a log as thresholds"
     )

@@ -241,7 +241,8 @@ def _sentence(row: Any, step: str) -> str:
     high = row["fdr_most"]
     allowed = f"{100 * largest_near(row['alpha']):.4g}%"
     limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {allowed})"
-    return f"no advice. {ACI_RANK}{step}, started from a log, {limit if high >= 0 else 'answers nothing on most halves of it'}"
+    limit = limit if high >= 0 else "answers nothing on most halves of it"
+    return f"no advice. {ACI_RANK}{step}, started from a log, {limit}"
 
 
 def _remedy(row: Any, step: str) -> str:

@@ -113,7 +113,8 @@ async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> Non
     """Ask the model a first question. Log a sentence: its score beside ``log_scores`` [N], or why there is none."""
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
-    answered, fate = "", f"such answers are {outcomes[flags.without_score]} (--without-score)"
+    model, answered = "".join(flags.models[:1]), ""
+    fate = f"such answers are {outcomes[flags.without_score]} (--without-score)"
     replies = list[Reply]()  # to the calls of the score
 
     async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
@@ -122,7 +123,7 @@ async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> Non
 
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            model = flags.models[0] if flags.models else (await upstream.models(headers))["data"][0]["id"]
+            model = model or (await upstream.models(headers))["data"][0]["id"]
             scorer = scorer_of(flags.score, flags.score_model, flags.samples)
             request = {"model": model, "messages": [{"role": "user", "content": PROBE}], **scorer.fields}
             completion = await upstream.complete(request, headers)
@@ -141,13 +142,16 @@ async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> Non
         trouble = f"an answer of {answered} has none{fault}; {fate}; another --score may have one"
     except Exception as error:  # of a user's scorer, too
         reason = shorten(join_lines(str(error))) or type(error).__name__
-        trouble = f"a first question to {flags.upstream} failed ({reason}); is the model running, are --upstream "
-        trouble += "(most addresses end in /v1) and --upstream-key-variable right, and does --models name a model?"
+        checks = "is the model running, are --upstream (most end in /v1) and --upstream-key-variable right"
+        trouble = f"a first question to {flags.upstream} failed ({reason}); {checks}, does --models name a model?"
+        if not model:
+            trouble = f"GET {flags.upstream}/models named no model ({reason}), so no first question was asked; "
+            trouble += f"{checks}? Without such a list, name models with --models"
         if answered:
             trouble = f"{answered} answered a first question, but its answer could not be scored ({reason}); {fate}"
     finally:
         await upstream.close()
-    logger.warning("--score %s: %s", flags.score, trouble)
+    logger.warning("%s%s", f"--score {flags.score}: " * bool(answered), trouble)
 
 
 def checked_request(

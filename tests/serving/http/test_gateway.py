@@ -293,9 +293,10 @@ FIRST_QUESTIONS = [  # flags, the reply, and a part of the line
     ({"score": "verbal"}, completion("Very"), "stub-1 has none: asked for it, a model replied 'Very'; such"),
     ({"score": "p-true"}, completion("yes"), "has none: asked for it, a model replied 'yes' without log-prob"),
     ({"score": f"{__name__}:scoreless"}, completion("Paris"), "an answer of stub-1 has none; such answers are"),
-    ({"upstream": "http://127.0.0.1:9/v1"}, None, "http://127.0.0.1:9/v1 failed (the upstream did not reply"),
+    ({"upstream": "http://127.0.0.1:9/v1"}, None, "http://127.0.0.1:9/v1/models named no model (the"),
+    ({"upstream": "http://127.0.0.1:9/v1", "models": ("m",)}, None, "9/v1 failed (the upstream did not reply"),
     ({}, error(401), "gateway's key); is the model running, are --upstream"),
-    ({"upstream": "URL/x"}, None, "a first question to URL/x failed (the upstream replied with status 404)"),
+    ({"upstream": "URL/x"}, None, "GET URL/x/models named no model (the upstream replied with status 404), so no"),
     ({"models": ("m",)}, None, "a first question to URL failed ("),  # in time
 ]
 

@@ -50,12 +50,17 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self.words: list[str] = []  # commands or flags that a misspelt one can mean
+        self.commands_with: Callable[[str], Sequence[str]] = lambda flag: ()  # other commands that have a flag
 
     def error(self, message: str) -> NoReturn:
         """Raise ``message`` as BadInput, shortened, with the words that were perhaps meant."""
         words = (word.strip("',:") for word in message.partition(" (choose")[0].split())
-        unknown = (word for word in words if word.startswith("--") == "".join(self.words[:1]).startswith("--"))
-        hint = meant((word for word in unknown if word not in self.words), self.words)
+        is_flag = "".join(self.words[:1]).startswith("--")
+        unknown = [word for word in words if word.startswith("--") == is_flag and word not in self.words]
+        hint = meant(unknown, self.words, 0.75)  # two dashes are common to all flags
+        for flag in unknown if is_flag and not hint else ():
+            if commands := self.commands_with(flag):
+                hint += f"; {flag} is a flag of exaul {', '.join(commands)}"
         if " value: " in message and "," in message:
             hint += "; separate values by spaces, and decimals by a point"
         raise BadInput(f"{shorten(message, 10 * LONGEST_QUOTE)}{hint}")

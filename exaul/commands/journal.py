@@ -10,6 +10,7 @@ from exaul.commands.flags import Command, fields_given
 from exaul.commands.terminal import show
 from exaul.engine.checks import BadInput, Configuration, as_typed, check_holds, quote, setting
 from exaul.engine.logs.log import Layout
+from exaul.llm.scores import column_of
 
 
 class JournalVerify(Configuration):
@@ -95,7 +96,11 @@ def start(arguments: Mapping[str, Any]) -> int:
         source = None if config.warm_start == "none" else config.warm_start
         started = abstainers.begin(config.key, config.alpha, source, config.abandon_audits)
         cold = f"without a log at alpha = {abstainers.figures(config.key)['alpha']:g}"
-    show(f"key {quote(config.key)} begins anew: {started or cold}")
+        column, earlier = config.score, abstainers.noted("score")
+    is_other = earlier is not None and column.startswith("score_") and column != column_of(earlier)
+    warning = f"the scores of this log are {column}, and those of the gateway so far {earlier}: start it with a "
+    warning += "--score of the log's kind, or far too much or too little is withheld"
+    show(f"key {quote(config.key)} begins anew: {started or cold}", warning * is_other)
     return 0
 
 

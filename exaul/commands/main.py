@@ -72,8 +72,14 @@ def parser(argv: Sequence[str]) -> Parser:
             add_flags(sub, command.configurations)
             sub.epilog = command.examples.format(exaul=as_typed())
             root.words = sub.words  # of the called command; else of all commands
+            root.commands_with = commands_with
             sub.set_defaults(run=command.run)
     return root
+
+
+def commands_with(flag: str) -> list[str]:
+    """Return the commands that have a flag; this imports the modules of all."""
+    return [name for name in COMMAND_MODULES if flag in parser(name.split()).words]
 
 
 def name_flags(sentence: str, flags: Sequence[str]) -> str:

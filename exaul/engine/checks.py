@@ -156,9 +156,12 @@ def check_known(name: str, values: Iterable[str], table: Iterable[str]) -> None:
             raise BadInput(f"{name}: {quote(value)} is unknown; one of {', '.join(table)}{hint}")
 
 
-def meant(unknown: Iterable[str], words: Iterable[str]) -> str:
-    """Return the clause that names the words that were perhaps meant by misspelt ones; empty if there are none."""
-    matches = (match for word in unknown for match in get_close_matches(str(word), list(words), 1))
+def meant(unknown: Iterable[str], words: Iterable[str], least: float = 0.6) -> str:
+    """Return the clause that names the words that were perhaps meant by misspelt ones; empty if there are none.
+
+    ``least``, in [0, 1], is how much they must have in common (``difflib``).
+    """
+    matches = (match for word in unknown for match in get_close_matches(str(word), list(words), 1, least))
     hints = " and ".join(dict.fromkeys(matches))
     return f"; did you mean {hints}?" if hints else ""
 

@@ -181,7 +181,11 @@ def test_a_bad_command_is_answered_by_the_word_that_was_meant_if_there_is_one(ca
     words["journal exprt s"] = "export"
     for argv, meant in words.items():
         assert refusal_of(argv.split(), capsys).endswith(f"; did you mean {meant}?\n")
-    for argv in ("dance", "sweep --trials x", "inspect", "inspect none.csv", "inspect x --alphas 1"):
+    elsewhere = {"sweep --width 3": "--width is a flag of exaul figures"}
+    elsewhere["inspect x --trials 3"] = "--trials is a flag of exaul sweep, verify"
+    for argv, said in elsewhere.items():
+        assert refusal_of(argv.split(), capsys).endswith(f"; {said}\n")
+    for argv in ("dance", "sweep --bla", "sweep --trials x", "inspect", "inspect none.csv", "inspect x --alphas 1"):
         assert "did you mean" not in refusal_of(argv.split(), capsys)
 
 

@@ -177,7 +177,7 @@ def test_a_degenerate_log_works_and_says_what_it_found(case, capsys):
     scores, errors, said = DEGENERATE[case]
     abstainer = Abstainer(alpha=0.1, warm_start=(scores, errors), seed=0, key=0)
     assert said.replace("(LOG", "(warm_start") in abstainer.started
-    assert ("exaul sweep --logs LOG names" in abstainer.started) == (case == "few right rows")
+    assert ("exaul sweep --logs LOG --alphas 0.1 names" in abstainer.started) == (case == "few right rows")
     records = records_of(2000, right=0.6)
     for score, error in zip(records.scores, records.errors, strict=True):
         decision = abstainer.decide(score)

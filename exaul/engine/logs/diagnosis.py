@@ -419,8 +419,8 @@ def recommend_grid(records: Records, shares: Mapping[float, float]) -> str:
     losing = [alpha for alpha, share in by_default.items() if shares[alpha] - share >= LEAST_GAIN]
     if not losing:
         return ""
-    most = ", ".join(f"{by_default[alpha]:.1%} at alpha = {alpha:g}" for alpha in losing)
+    best_shares = ", ".join(f"{by_default[alpha]:.1%} at alpha = {alpha:g}" for alpha in losing)
     return (
-        f"the evenly spaced thresholds, which a sweep takes by default, answer at best {most}: "
+        f"the evenly spaced thresholds, which a sweep takes by default, answer at best {best_shares}: "
         "add --warm-start 0.5, which takes the scores of a log as thresholds"
     )

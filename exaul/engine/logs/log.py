@@ -456,7 +456,8 @@ def describe_start(
             f"{as_typed('inspect', 'LOG')} says which alpha a threshold reaches, or if the label is inverted"
         )
     elif names_sweep and min(shares.values()) < FEASIBLE:
-        advice = f"; take a larger alpha, such as the one that {as_typed('sweep', '--logs', 'LOG')} names"
+        command = as_typed("sweep", "--logs", "LOG", "--alphas", *(f"{float(alpha):g}" for alpha in shares))
+        advice = f"; take a larger alpha, such as the one that {command} names"
     few = f"; fewer than {minimum} rows say little" if rows < minimum else ""
     size = f"{rows:,} row{'s' * (rows > 1)}, {log_entry['error_rate']:.1%} wrong{few}"
     return f"{learner} starts by answering {'; '.join(starts)} ({log_entry['name']}: {size}){advice}"

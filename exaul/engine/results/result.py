@@ -148,7 +148,8 @@ class Result:
         if is_compared and not theory and (best := advice.advised(self.advice)):
             parts.append(advice.describe_use(sweep, list(best)))
         elif not is_log and not self.advice.empty:
-            command = as_typed("sweep", "--logs", "LOG.csv", "--warm-start", "0.5")
+            alphas = [f"{alpha:g}" for alpha in sweep.alphas]
+            command = as_typed("sweep", "--logs", "LOG.csv", "--alphas", *alphas, "--warm-start", "0.5")
             parts.append(f"on your own log:\n{COMMAND}{command}")
         checks = summary.describe_checks(trials, sweep.delta)
         if theory:  # what a researcher asks for: regrets, bounds, Lemma 1 and backends

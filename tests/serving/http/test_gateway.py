@@ -343,6 +343,8 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     assert warned not in caplog.text
     begun = ["--score", "score_p_true", "--warm-start", str(log)]
     assert main(["journal", "start", argv[2], "--key", "", *begun]) == 0
+    said = "the scores of this log are score_p_true, and those of the gateway so far logprob: start"
+    assert said in capsys.readouterr().out
     assert main([*argv, *of_log]) == 0  # the key has decided nothing since it began anew
     assert warned in caplog.text
     caplog.clear()

@@ -224,11 +224,11 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
-        f"With {_exact(1 - plan.delta)} confidence, the FDR of all answers until a week ends is at most this, if "
-        f"{_exact(plan.answered)} of the questions are answered (--coverage; a sweep says which share to expect), "
-        f"{_exact(plan.alpha)} of the answers are wrong, and each audit has a result (one without is wrong).",
-        "" if plan.start is None else plan.described_start.text,
         _explain_none(rows),
+        f"With {_exact(1 - plan.delta)} confidence, the FDR of all answers up to the end of a week is at most this "
+        f"if {_exact(plan.answered)} of the questions are answered (--coverage; a sweep says what to expect), "
+        f"{_exact(plan.alpha)} of the answers are wrong, and each audit has a result (one without is a wrong one).",
+        "" if plan.start is None else plan.described_start.text,
         "" if plan.out is None else f"figure and table: {plan.out}",
         f"as a service ({plan.upstream_hint}):\n{command}",
         lower_command,
@@ -327,13 +327,13 @@ def main(arguments: Mapping[str, Any]) -> int:
     rows, head = [_row(plan, *item) for item in shown.items()], f"After {plan.horizon:,} questions, each guarantee"
     show(
         f"at alpha = {plan.alpha}, T = {plan.horizon:,}, H = {plan.arms:,}, {_exact(plan.answered)} answered: "
-        "FDR at most alpha + abstaining + learning",
+        "FDR at most = alpha + abstaining + learning",
         format_table(rows, terminal_width(), MEANINGS, names=2, kept=3),
+        _explain_none(rows),
+        _explain_never(plan, rows),
         plan.described_start.text,
         f"Nothing is proved for {left_out} under imperfect feedback (docs/promises.md)." if left_out else "",
         "\n".join([f"{head} holds if", *(f"- {x}" for x in conditions(plan.case))]),
-        _explain_none(rows),
-        _explain_never(plan, rows),
         "A guarantee covers the worst sequence; the FDR in practice is far smaller.",
     )
     return 0

@@ -151,7 +151,7 @@ def test_the_manifest_has_the_log_and_the_share_and_is_run_again(capsys):
 DEGENERATE = {  # scores, errors, and what is said at alpha = .1
     "no threshold reaches alpha": ([0.2, 0.5, 0.9] * 20, [1, 1, 1] * 20, "log is right; exaul inspect LOG says"),
     "one right row": ([0.5], [0], "starts by answering 97.1%"),
-    "one wrong row": ([0.5], [1], "(LOG: 1 row, 100.0% wrong; fewer than 30 rows say little); of the few"),
+    "one wrong row": ([0.5], [1], "(LOG: 1 row, 100.0% wrong; fewer than 30 rows say little); it still tries"),
     "all right": ([0.1, 0.4, 0.8, 0.9] * 20, [0] * 80, "starts by answering 100.0%"),
     "few rows": ([0.1, 0.4, 0.8, 0.9], [1, 0, 0, 0], " 25.0% wrong; fewer than 30 rows say little)"),
     "few right rows": ([0.8, 0.9] * 40 + [0.2] * 1920, [1, 0] * 40 + [1] * 1920, "starts by answering 1.8%"),

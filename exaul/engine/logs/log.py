@@ -452,7 +452,7 @@ def describe_start(
     if silent:
         starts.append(f"nothing at alpha = {', '.join(silent)}, which no threshold of the log reaches")
         advice = (
-            "; of the few answers that it tries there later, more than alpha are wrong if the log is right; "
+            "; it still tries a few answers there, of which more than alpha are wrong if the log is right; "
             f"{as_typed('inspect', 'LOG')} says which alpha a threshold reaches, or if the label is inverted"
         )
     elif names_sweep and min(shares.values()) < FEASIBLE:

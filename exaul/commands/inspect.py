@@ -95,7 +95,6 @@ def main(arguments: Mapping[str, Any]) -> int:
         "above 0.999": f"{(scores > 0.999).mean():.1%}",
     }
     command = _sweep_command(words, best_shares)
-    judged = ", and at which of these alphas one is advised" * (len(alphas) > len(config.alphas))
     share = separation(scores, errors)  # NaN if all answers are right, or all wrong
     quality = [f"right answers score above wrong ones in {share:.0%} of pairs (50%: chance)"] if share >= 0 else []
     show(
@@ -104,7 +103,7 @@ def main(arguments: Mapping[str, Any]) -> int:
         CHOICE,
         format_table(rows, terminal_width(), kept=4),
         _describe_least(best_shares, records),
-        f"what learners answer of it{judged}:\n{command}" if any(best_shares.values()) else "",
+        f"what learners answer of it, and whether one is advised:\n{command}" if any(best_shares.values()) else "",
         f"figures and table: {config.out}" if config.out is not None else "",
     )
     return 0
@@ -155,8 +154,8 @@ def _sweep_command(words: Sequence[str], shares: Mapping[float, float]) -> str:
     """Return a sweep of a log, at the alphas at which a part is answered, if any; ``words`` as ``_typed_log``."""
     feasible = [f"{alpha:g}" for alpha, share in shares.items() if FEASIBLE <= share < 1]
     feasible = feasible or [f"{alpha:g}" for alpha, share in shares.items() if share == 1]
-    chosen = ["0.05"] if "0.05" in feasible else feasible
-    target = ["--alphas", *chosen] if chosen and "--alphas" not in words else []
+    chosen = feasible if feasible and "0.05" not in feasible else ["0.05"]
+    target = [] if "--alphas" in words else ["--alphas", *chosen]
     return f"{COMMAND}{join_lines(as_typed('sweep', '--logs', *words, *target, '--warm-start', '0.5'))}"
 
 

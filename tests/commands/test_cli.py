@@ -79,7 +79,7 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path.write_text("score,error\n" + "0.9,0\n" + "0.9,1\n0.9,0\n" * 20)
     text = output_of(["inspect", str(path), "--alphas", "0.05", "0.5"], capsys)
     assert "alpha = 0.05 (the least alpha at which one does: 0.488); a learner would mostly abstain" in text
-    assert text.endswith(f"it:\n  exaul sweep --logs {path} --alphas 0.05 0.5 --warm-start 0.5\n")
+    assert text.endswith(f" advised:\n  exaul sweep --logs {path} --alphas 0.05 0.5 --warm-start 0.5\n")
     path.write_text("score,error\n" + "0.99,0\n" + "0.9,1\n" * 36)
     lucky = output_of(["inspect", str(path), "--alphas", "0.1"], capsys)  # one right answer is no threshold
     assert "of this log at alpha = 0.1 (the least alpha at which one does: " in lucky
@@ -108,7 +108,7 @@ def test_inspect_shows_alphas_at_which_a_part_is_answered(tmp_path, capsys):
         0.29: "50.0%",
     }
     command = f"exaul sweep --logs {path} --alphas 0.26 0.28 0.29 --warm-start 0.5"
-    assert f"of it, and at which of these alphas one is advised:\n  {command}" in text  # perhaps not at the least
+    assert f"of it, and whether one is advised:\n  {command}" in text  # perhaps not at the least
     assert "0.26 " not in output_of(["inspect", str(path), "--alphas", "0.1", "0.2"], capsys)
 
 

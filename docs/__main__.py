@@ -139,13 +139,6 @@ def with_whole_flags(code: re.Match[str]) -> str:
     return f"<code>{flags}</code>"
 
 
-def with_pages(text: str, name: str, pages: dict[str, str]) -> str:
-    """Add links to all pages of the Python reference below the title of one, since they are not in the menu."""
-    links = (f"**{title}**" if page == name else f"[{title}]({page})" for page, title in pages.items())
-    title, _, rest = text.partition("\n")
-    return f"{title}\n\n[Python](../python.md): {' · '.join(links)}\n{rest}"
-
-
 def notebook_page(path: Path) -> str:
     """Return an executed notebook as Markdown, with its text outputs and its images."""
     parts = []
@@ -182,12 +175,6 @@ def main(arguments: list[str]) -> None:
     for notebook in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
         page = (PAGES / notebook.relative_to(ROOT)).with_suffix(".md")
         page.write_text(notebook_page(notebook), encoding="utf-8")
-    reference = PAGES / "docs" / "reference"
-    names = dict.fromkeys(re.findall(r"\(python/(\w+\.md)", (reference / "python.md").read_text(encoding="utf-8")))
-    texts = {name: (reference / "python" / name).read_text(encoding="utf-8") for name in names}
-    titles = {name: text.partition("\n")[0].strip("# ") for name, text in texts.items()}
-    for name, text in texts.items():
-        (reference / "python" / name).write_text(with_pages(text, name, titles), encoding="utf-8")
     for page in PAGES.rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
         text = re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE)

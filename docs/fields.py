@@ -15,8 +15,8 @@ KEPT = r"(`+).+?\2|(?<=\n\n)    [^\n]*"  # code, and displayed equations
 TERM = rf"{LETTER}_\w|(?:[A-Z]|1) [-/] (?:\d|{LETTER})"  # L_k, H - 1, 1 - delta and the like in a sentence
 EQUATION = re.compile(rf"({KEPT})|(?<![\w.])({TERM})(?!\w)", re.DOTALL)
 PAGE = re.compile(r"`*docs/([\w-]+)\.md`*(?:, ([A-Z]\d)\b)?")  # and perhaps a statement of it
-REFERENCE = Path(__file__).with_name("reference").joinpath("python.md").read_text(encoding="utf-8")
-ENTRIES = dict(re.findall(r"\[`(exaul\.[\w.]+)`\]\(python/(.+?)\)", REFERENCE))  # by full name
+REFERENCE = Path(__file__).with_name("reference").joinpath("python", "index.md").read_text(encoding="utf-8")
+ENTRIES = dict(re.findall(r"\[`(exaul\.[\w.]+)`\]\((.+?)\)", REFERENCE))  # by full name
 ENTRIES |= {  # and by the last part; the other short names are arguments or modules, too
     name: entry for path, entry in ENTRIES.items() if re.search("[A-Z_]|^(make|play)$", name := path.split(".")[-1])
 }
@@ -63,6 +63,10 @@ class FieldTexts(griffe.Extension):
             obj.docstring.value = SEVERAL.sub(
                 lambda x: "\n".join(f"    {name}: {x[2]}" for name in x[1].split(", ")), text
             )
+
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Add the name that ``exaul.serving`` imports on its first use."""
+        pkg["serving"].set_member("app", griffe.Alias("app", "exaul.serving.http.application.app"))
 
     def on_class_node(self, *, node: Any, **kwargs: Any) -> None:
         """Add the decorator that ``Configuration`` applies, which gives a class, or a NamedTuple, its signature."""

@@ -188,4 +188,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["build", "--strict"])
+    main(sys.argv[1:] or ["build", "--strict", "--clean"])  # its cache does not notice changed docstrings

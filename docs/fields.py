@@ -3,11 +3,13 @@
 import ast
 import re
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import griffe
 
+import exaul
 from docs.equations import LETTER
 
 SEVERAL = re.compile(r"^    (\w+(?:, \w+)+): (.*(?:\n {8}.*)*)", re.MULTILINE)  # arguments of one explanation
@@ -65,8 +67,22 @@ class FieldTexts(griffe.Extension):
             )
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        """Add the name that ``exaul.serving`` imports on its first use."""
-        pkg["serving"].set_member("app", griffe.Alias("app", "exaul.serving.http.application.app"))
+        """Add the name that ``exaul.serving`` imports on first use, and the arguments in ``**configuration``."""
+        serving = pkg["serving"]
+        serving.set_member("app", griffe.Alias("app", "exaul.serving.http.application.app"))
+        both = serving["configuration.SharedConfiguration"], serving["configuration.AbstainerConfiguration"]
+        settings = {name: field for owner in both for name, field in owner.attributes.items()}
+        for owner in (serving["abstainer.Abstainer"], serving["abstainers.Abstainers"]):
+            init, names = owner["__init__"], signature(getattr(exaul, owner.name)).parameters
+            given = {x.name: x for x in init.parameters}
+            for name in names.keys() - given:
+                kind, field = griffe.ParameterKind.keyword_only, settings[name]
+                given[name] = griffe.Parameter(name, annotation=field.annotation, kind=kind, default=field.value)
+            init.parameters = griffe.Parameters(*(given[name] for name in ("self", *names)))
+            head, entries, rest = re.split(r"(?<=\bArgs:\n)|(?=\n\nRaises:)", init.docstring.value)
+            texts = {name: f"{settings[name].docstring.value}." for name in names.keys() & settings}
+            texts |= dict(ATTRIBUTE.findall(entries))
+            init.docstring.value = head + "\n".join(f"    {name}: {texts[name]}" for name in names) + rest
 
     def on_class_node(self, *, node: Any, **kwargs: Any) -> None:
         """Add the decorator that ``Configuration`` applies, which gives a class, or a NamedTuple, its signature."""

@@ -220,6 +220,11 @@ def test_the_reference_has_each_field_with_its_default():
     assert loaded["engine.feedback.FeedbackFlags.expires"].value == "100000"
     types = [str(loaded["engine.sweep.Sweep"].parameters[x].annotation) for x in ("alphas", "out", "environment")]
     assert types == ["float | Iterable[float]", "str | PathLike[str] | None", "str | Oblivious | Adaptive"]
+    for kind in (exaul.Abstainer, exaul.Abstainers):
+        init, names = loaded[f"{kind.__name__}.__init__"], inspect.signature(kind).parameters
+        assert [x.name for x in init.parameters] == ["self", *names]
+        assert init.parameters["audit"].default == "None"
+        assert re.findall(r"^    (\w+): ", init.docstring.value, re.MULTILINE) == [*names, "BadInput"]
 
 
 def test_the_search_has_flags_and_full_names_but_no_fields():

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import partial
-from inspect import Signature, signature
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -29,7 +28,7 @@ from exaul.kernels.game import RuleParams, compute_costs
 from exaul.kernels.learners.learner import rates_of_horizon
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK_STREAM, LEARNER_STREAM
-from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, learner_of
+from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, learner_of, with_fields
 from exaul.serving.entries import Outcome, digest_of
 from exaul.serving.start import AbstainerStart, read_start_log
 
@@ -64,11 +63,14 @@ class OpenAnswer(NamedTuple):
 class Abstainer:
     """Decide which answers to show, and learn from feedback on shown answers.
 
-    Feedback may arrive late, in any order, or never. If it always arrives before the next question, the decisions
-    are those of trial ``key`` of ``run(Sweep(environment="replay", grid="logit", seed=seed, ...))``, up to
-    rounding. By default an answer without feedback changes nothing, and an abstention has the weight of the share
-    of answers that get feedback; otherwise missing feedback would push the learner towards answering. All methods
-    are thread-safe.
+    Call ``decide`` with the score of an answer, show the answer if ``decision.answer``, and report with
+    ``feedback(decision.id, ...)`` whether it was right. The learner aims at an FDR, the share of wrong answers
+    among those shown, of ``alpha``. All methods are thread-safe.
+
+    Feedback may arrive late, in any order, or never. By default an answer without feedback changes nothing, and an
+    abstention has the weight of the share of answers that get feedback; otherwise missing feedback would push the
+    learner towards answering. If feedback always arrives before the next question, the decisions are those of trial
+    ``key`` of ``run(Sweep(environment="replay", grid="logit", seed=seed, ...))``, up to rounding.
     """
 
     REMEMBERED = 1000  # latest closed ids whose outcome is kept in memory
@@ -96,7 +98,7 @@ class Abstainer:
             drop_missing: leave out rows with an empty score or label.
             configuration: ``alpha``, the target FDR (by default .1); ``audit``, the probability of auditing an
                 answer (none: all feedback is learned); ``flips``, the probabilities of wrong feedback on a right
-                answer and on a wrong one; and others of ``exaul.serving.configuration.AbstainerConfiguration``.
+                answer and on a wrong one; and others of ``AbstainerConfiguration``.
 
         Raises:
             BadInput: a field is out of its range, or the log cannot be read.
@@ -108,11 +110,7 @@ class Abstainer:
         log = None if warm_start is None else read_start_log(warm_start, layout)
         self._begin(config, AbstainerStart.after(config, log))
 
-    # what help() and editors show: the fields of the configuration by name, in place of ``**configuration``
-    __signature__ = Signature(
-        [param for param in signature(__init__).parameters.values() if param.kind is param.KEYWORD_ONLY]
-        + [*signature(AbstainerConfiguration).parameters.values()]
-    )
+    __signature__ = with_fields(__init__, AbstainerConfiguration)
 
     def __repr__(self) -> str:
         """Return the learner, the target and counts; not the seed, which is secret."""

@@ -30,7 +30,7 @@ from exaul.engine.logs.log import Layout, LogLike, Records, least_rows
 from exaul.kernels.online import Uniforms
 from exaul.kernels.uniforms import FEEDBACK_STREAM
 from exaul.serving.abstainer import Abstainer, AbstainerDecision, as_error, as_score, as_text, limit_of, refuse_copy
-from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, SharedConfiguration
+from exaul.serving.configuration import LOG_FIELDS, AbstainerConfiguration, SharedConfiguration, with_fields
 from exaul.serving.entries import DECIDE, FEEDBACK, SHOWN, SNAPSHOT, VERDICT, WITHDRAW, JournalEntry, Outcome
 from exaul.serving.file import FILE_ERRORS
 from exaul.serving.journal import Journal
@@ -88,7 +88,7 @@ class Abstainers:
         accept_loss: bool = False,
         **configuration: Any,
     ) -> None:
-        """Open or create a file.
+        """Open or create a file. It keeps the configuration, which later may be omitted, or must be the same.
 
         Args:
             path: path of the file. SQLite keeps ``PATH-wal`` and ``PATH-shm`` beside it while it is open.
@@ -97,8 +97,8 @@ class Abstainers:
             score, error, correct, drop_missing: as in ``Abstainer``, for all logs.
             keys: by key, another ``alpha`` or ``warm_start``.
             accept_loss: go on with a file that was copied while it was in use, and may lack its latest entries.
-            configuration: fields of ``SharedConfiguration``, for all keys. For a file with entries they may
-                be omitted, or must be equal to its own; without entries, those that are given replace its own.
+            configuration: fields of ``SharedConfiguration``, for all keys. In a file without entries, those that
+                are given replace its own.
 
         Raises:
             BadInput: the file is in use, damaged, or of another program or version; a log cannot be read; or the
@@ -131,6 +131,8 @@ class Abstainers:
         self._config = self._journal.config
         assert self._config.seed is not None
         self._coins = Uniforms(self._config.seed, FEEDBACK_STREAM, SHADOW_START)
+
+    __signature__ = with_fields(__init__, SharedConfiguration)
 
     @property
     def configuration(self) -> dict[str, Any]:

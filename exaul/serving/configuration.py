@@ -1,7 +1,9 @@
 """The configuration of an Abstainer, and what several have in common."""
 
 import secrets
+from collections.abc import Callable
 from dataclasses import fields, replace
+from inspect import Signature, signature
 from typing import Any, Self
 
 from exaul.engine import registry
@@ -89,6 +91,14 @@ class AbstainerConfiguration(SharedConfiguration):
     def feedback(self) -> Feedback:
         """The model of users' feedback."""
         return super().feedback._replace(reserve=self.reserve)
+
+
+def with_fields(init: Callable[..., None], configuration: type) -> Signature:
+    """Return the signature of a class with the fields in place of ``**configuration``, the main ones first."""
+    given = [x for x in signature(init).parameters.values() if x.name not in ("self", "configuration")]
+    ranks = {"alpha": 0, "audit": 0} | {x.name: 1 for x in given}
+    both = [*signature(configuration).parameters.values(), *given]
+    return Signature(sorted(both, key=lambda x: (x.kind, ranks.get(x.name, 2))))
 
 
 def learner_of(name: str) -> Learner[Any]:

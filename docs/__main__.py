@@ -53,6 +53,7 @@ GALLERY = {  # by name of the figure: Python's arguments to draw it, and the pat
 INLINE_CODE = re.compile(r"^ *```.*?^ *```|(?<!`)`([^`]+)`(?!`)", re.DOTALL | re.MULTILINE)  # or a block, without 1
 SYMBOL = re.compile(r"(?<!`)`([A-Za-z][01]?)`(?!`)")
 FLAG = re.compile(r"^  --([a-z-]+)(.*(?:\n {8,}.*)*)", re.MULTILINE)  # of a help, with its text; not -h, --help
+WORD = re.compile(r"<li>([^<:]+): (.+?)</li>", re.DOTALL)  # of the glossary, with its text
 FIELD = re.compile(r"<pre><code>\w+(:| =)")
 METHOD = re.compile(r"\.[A-Z]\w*\.\w+$")
 COMMANDS_INTRODUCTION = """# The command line
@@ -99,7 +100,8 @@ def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries of the search, which lists matches in titles first, and of these the earliest in a title.
 
     So names of the Python reference are full ones, and fields and the functions of a module are text of its entry,
-    lest all of them come before the pages. Each flag is an entry, which lists its commands.
+    lest all of them come before the pages. Each flag is an entry, which lists its commands, and so is each word of
+    the glossary, with its text.
     """
     kept: list[dict[str, Any]] = []
     owner: dict[str, Any] = {}
@@ -113,6 +115,8 @@ def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
             kept.append(item | {"title": name})
         else:
             owner["text"] += item["text"]
+        if name == "glossary":
+            kept += [item | {"title": word, "text": f"<p>{text}</p>"} for word, text in WORD.findall(item["text"])]
     flags: dict[str, list[tuple[str, str]]] = {}
     for command in COMMAND_MODULES:
         for flag, text in FLAG.findall(help_of(command)):

@@ -241,9 +241,11 @@ def test_the_search_has_flags_and_full_names_but_no_fields():
         for name, level, text in [*members, ("m.Case.of", 4, "of()")]
     ]
     commands = {"location": "docs/reference/commands/", "level": 1, "title": "The command line", "text": ""}
-    found = {item["title"]: item for item in site.searched([commands, *items])}
-    flags = [title for title in found if title.startswith("--")]
-    assert [*found] == ["The command line", "exaul.A", "exaul.A.run", "exaul.m", "exaul.m.Case.of", *flags]
+    glossary = {"location": "r/#glossary", "level": 2, "title": "Glossary", "text": "<ul><li>FDR: a\n b</li></ul>"}
+    found = {item["title"]: item for item in site.searched([commands, *items, glossary])}
+    flags, words = [title for title in found if title.startswith("--")], ["Glossary", "FDR"]
+    assert [*found] == ["The command line", "exaul.A", "exaul.A.run", "exaul.m", "exaul.m.Case.of", *words, *flags]
+    assert (found["FDR"]["text"], found["FDR"]["location"]) == ("<p>a\n b</p>", "r/#glossary")
     assert found["exaul.m"]["text"].endswith("wrong()")
     assert found["--flips"]["location"] == "docs/reference/commands/#sweep-flips"
     assert 'id="sweep-flips"' in site.linked_help("sweep")

@@ -131,8 +131,8 @@ def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def with_breaks(cell: re.Match[str]) -> str:
     """Let a narrow table break the long names of its first column between their parts, not within a word."""
-    breaks = str.maketrans({"/": "/<wbr>", "_": "_<wbr>"})
-    return re.sub(r"`([\w /]{16,})`", lambda x: f"<code>{x[1].translate(breaks)}</code>", cell[0])
+    parts = r"(?<=[/_.])|(?<=[a-z])(?=[A-Z])"
+    return re.sub(r"`([\w /.]{12,})`", lambda x: f"<code>{re.sub(parts, '<wbr>', x[1])}</code>", cell[0])
 
 
 def with_whole_flags(code: re.Match[str]) -> str:

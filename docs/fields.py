@@ -67,7 +67,15 @@ class FieldTexts(griffe.Extension):
             )
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        """Add the name that ``exaul.serving`` imports on first use, and the arguments in ``**configuration``."""
+        """Add the name that ``exaul.serving`` imports on first use, and the arguments in ``**configuration``.
+
+        The fields of ``Sweep`` itself come before those that it inherits.
+        """
+        griffe.DataclassesExtension().on_package(pkg=pkg)  # else it comes after this one
+        sweep = pkg["engine.sweep.Sweep"]
+        own = sorted(sweep["__init__"].parameters, key=lambda x: x.name not in ("self", *sweep.members))
+        sweep["__init__"].parameters = griffe.Parameters(*own)
+        sweep.members |= sweep.inherited_members
         serving = pkg["serving"]
         serving.set_member("app", griffe.Alias("app", "exaul.serving.http.application.app"))
         both = serving["configuration.SharedConfiguration"], serving["configuration.AbstainerConfiguration"]

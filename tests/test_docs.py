@@ -220,6 +220,8 @@ def test_the_reference_has_each_field_with_its_default():
     assert loaded["engine.feedback.FeedbackFlags.expires"].value == "100000"
     types = [str(loaded["engine.sweep.Sweep"].parameters[x].annotation) for x in ("alphas", "out", "environment")]
     assert types == ["float | Iterable[float]", "str | PathLike[str] | None", "str | Oblivious | Adaptive"]
+    assert [x.name for x in loaded["engine.sweep.Sweep"].parameters][:3] == ["self", "logs", "each"]
+    assert [*loaded["Sweep"].attributes][:2] == ["logs", "each"]
     for kind in (exaul.Abstainer, exaul.Abstainers):
         init, names = loaded[f"{kind.__name__}.__init__"], inspect.signature(kind).parameters
         assert [x.name for x in init.parameters] == ["self", *names]
@@ -256,8 +258,9 @@ def test_the_search_has_flags_and_full_names_but_no_fields():
 
 def test_long_names_in_a_first_column_break_between_their_parts():
     site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
-    row = "| `POST /v1/chat/completions`, `tau_k` | `exaul_key_alpha_ratio` |"
-    cell = "| <code>POST /<wbr>v1/<wbr>chat/<wbr>completions</code>, `tau_k` "
+    row = "| `POST /v1/chat/completions`, `tau_k`, [`exaul.RankedParams`](a.md) | `exaul_key_alpha_ratio` |"
+    code = "<code>POST /<wbr>v1/<wbr>chat/<wbr>completions</code>", "<code>exaul.<wbr>Ranked<wbr>Params</code>"
+    cell = f"| {code[0]}, `tau_k`, [{code[1]}](a.md) "
     assert re.sub(r"^\| [^|]*", site.with_breaks, row) == f"{cell}| `exaul_key_alpha_ratio` |"
 
 

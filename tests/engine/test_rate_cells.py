@@ -91,7 +91,7 @@ def test_texts_and_figures_tell_the_rates_apart(monkeypatch):
         assert len(figure.axes[0].collections) == bands
         assert ("band" in figure.get_supxlabel()) == (bands > 0)
     drawn_by = {x: drawn[f"fdr-by-{x}"].axes[0].get_legend_handles_labels()[1] for x in ("eta-scale", "step")}
-    named = [f"exaul, $\\gamma \\times {scale}$" for scale in (1, 3)]
+    named = [f"exaul, $\\gamma\\times{scale}$" for scale in (1, 3)]
     assert drawn_by == {"eta-scale": [*named, "target $\\alpha$"], "step": ["aci-rank", "target $\\alpha$"]}
     near = run(Sweep(**SMALL, learners=("aci-rank",), steps=(0.0123456789, 0.0123456788)), log).summary()
     assert "step 0.0123456789" in near

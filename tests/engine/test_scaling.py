@@ -93,7 +93,7 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch)
     labels = [line.get_label() for line in drawn["regret-scaling"].axes[0].lines]
     assert labels[-1] == "proven bound"
     assert ("slope 1/2" in labels, "best-fixed" in labels) == (True, False)
-    assert "best-fixed has a regret of 0" in " ".join(drawn["regret-scaling"].get_supxlabel().split())
+    assert "With a regret of 0: best-fixed." in " ".join(drawn["regret-scaling"].get_supxlabel().split())
     np.testing.assert_allclose(table["last_slope"], table["slope"])  # of two horizons
     by_horizon = load(tmp_path / "out" / "regret-by-horizon.csv")
     assert by_horizon["horizon"].tolist() == [300, 600] * len(table)
@@ -132,7 +132,7 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
         )
         said = " ".join(partly.get_supxlabel().split())
         assert "where it is below $T$" in said
-        assert ("not drawn, since above" in said) == is_named
+        assert ("not drawn, since near $T$ or above" in said) == is_named
         lone = "A bound with a single point is not drawn: ew."
         assert (lone in said) != is_named
         assert len(partly.axes[0].lines) == 3  # the regret, slope 1/2, and the name of bounds

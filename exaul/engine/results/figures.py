@@ -66,10 +66,18 @@ PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
-    """Return figures whose notes also say what was played; where learners start from is in ``table.tex``."""
+    """Return figures whose notes also say what was played, and at which alpha, if at one, and number of thresholds.
+
+    Where learners start from is in ``table.tex``.
+    """
     played, _, start = text_table.describe_trials(trials).partition("; ")
+    alphas = trials["alpha"].unique()
+    alpha = f", {as_label('alpha', alphas[0])}" * (len(alphas) == 1)
+    arms = f", $H$ = {text_table.as_range(trials['arms'])}"
     for figure in drawn.values():
-        add_note(figure, f"{plain(played)}.{' All trials start from the same rows of a log.' * bool(start)}")
+        add_note(
+            figure, f"{plain(played)}{alpha}{arms}.{' All trials start from the same rows of a log.' * bool(start)}"
+        )
     return drawn
 
 
@@ -301,13 +309,13 @@ def add_note(figure: Figure, note: str) -> None:
         figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")
 
 
-def missing_note(rows: Table, is_drawn: Any, lack: str = "shows nothing") -> str:
-    """Return what learners lack of which no row is drawn, or none at some alphas."""
-    note = ""
+def missing_note(rows: Table, is_drawn: Any, lack: str = "Without answers") -> str:
+    """Return the learners of which no row is drawn, or none at some alphas, and what they lack."""
+    missing = list[str]()
     known = rows.assign(is_drawn=is_drawn, alpha=rows.get("alpha", 0.0))  # some tables have no alpha
     for name, of_learner in known.groupby("learner", sort=False):
         at_alpha = of_learner.groupby("alpha", sort=False)["is_drawn"].any()
         if not at_alpha.all():
             alphas = ", ".join(map(partial(as_label, "alpha"), at_alpha.index[~at_alpha]))
-            note += f" {plain(str(name))} {lack}" + f" at {alphas}" * bool(at_alpha.any()) + "."
-    return note
+            missing.append(plain(str(name)) + f" at {alphas}" * bool(at_alpha.any()))
+    return f" {lack}: {'; '.join(missing)}." * bool(missing)

@@ -57,7 +57,9 @@ BOUNDS = {
     "mean_bound": "bound of the mean",
 }
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
-LARGE = 10  # regret from which its figure is logarithmic (chosen)
+LARGE, LEAST_REGRET = 10, 0.1  # regret from which its figure is logarithmic, and the least in it (chosen)
+NEAR = 0.9  # share of T from which a bound says too little to be drawn (chosen)
+FEW_ANSWERS = 10  # of half of the trials, from which on an FDR is drawn (chosen)
 BEYOND = 3  # how many times as far as the learners with a limit an axis of R_t reaches at most (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
 EARLY, SETTLED = 0.03, 0.1  # of the rounds: earlier noise does not set an axis, nor does that of FDRs (chosen)
@@ -85,9 +87,11 @@ def draw(
     drawn = {"answered": answered_against_wrong(with_rates(trials), best, ceilings)}
     ends = curves.groupby([*PANEL, "learner"])[["t", "answered_mean", "regret_bound"]].transform("max")
     curves.loc[ends["answered_mean"] == 0, ["fdr_mean", "answered_mean"]] = np.nan  # no FDR without answers
-    curves.loc[curves["inefficiency_q50"] == 1, "fdr_mean"] = np.nan  # most trials have not answered yet
+    answers = ((1 - curves["inefficiency_q50"]) * curves["t"]).round()
+    enough = answers.groupby([curves[x] for x in (*PANEL, "learner")]).transform("max").clip(1, FEW_ANSWERS)
+    curves.loc[answers < enough, "fdr_mean"] = np.nan  # of few answers, it would be noise
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
-    curves.loc[ends["regret_bound"] >= ends["t"], "regret_bound"] = np.inf  # not drawn: no regret is above T
+    curves.loc[ends["regret_bound"] >= NEAR * ends["t"], "regret_bound"] = np.inf  # no regret is above T
     trials = trials.assign(answered=1 - trials["inefficiency"])
     trials.loc[trials.groupby("learner")["answered"].transform("max") == 0, "answered"] = np.nan
     trials.loc[trials["regret_bound"] >= trials["horizon"], "regret_bound"] = np.inf
@@ -182,13 +186,13 @@ def over_time(
         if are_shares:
             in_percent(axes.yaxis)
     note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
-    is_beyond = (~last[f"{curve}_mean"].between(*ends)).groupby(last[lines], sort=False).all()  # in all panels
-    beyond = is_beyond.index[is_beyond]
+    stays = drawn.groupby([*cells, lines])[f"{curve}_mean"].transform("last").between(*ends)
     columns = [f"{curve}_mean", *[f"{curve}_q05", f"{curve}_q95"] * (not is_crowded)]
-    shown = drawn.loc[~drawn[lines].isin(beyond)].set_index("t")[columns]
+    shown = drawn[stays].set_index("t")[columns]
     cut = shown.index[((shown < ends[0]) | (shown > ends[1])).any(axis=1)] if scale == "linear" else []
-    note += f" Until $t$ = {max(cut):,}, values beyond the axis are not shown." if len(cut) else ""
-    note += f" Beyond the axis at $T$: {plain('; '.join(map(str, beyond)))}." * bool(len(beyond))
+    until = f"Until $t$ = {max(cut, default=0):,}, v" if max(cut, default=0) < horizon else "V"
+    note += f" {until}alues beyond the axis are not shown." * bool(len(cut))
+    note += missing_note(drawn, stays, "Beyond the axis at $T$")
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
         note += _bound_note(panels[0][0], drawn, dotted, where=" where it is below $t$")
@@ -201,7 +205,8 @@ def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float]]) -> None:
     (x, _), values = max(leaving), [f"{value:,.0f}" for _, value in sorted(leaving, key=itemgetter(1))]
     text = "$\\uparrow$ " + " to ".join(dict.fromkeys([values[0], values[-1]])) + " at $T$"
     side = ("left", 3) if (axes.transScale + axes.transLimits).transform((x, 0))[0] < 0.5 else ("right", -3)
-    offset = dict[str, Any](textcoords="offset points", xytext=(side[1], -2), ha=side[0], va="top")
+    offset = dict[str, Any](textcoords="offset points", xytext=(side[1], -2), ha=side[0], va="top", zorder=4)
+    offset["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}  # over other lines
     axes.annotate(text, (x, 1), xycoords=axes.get_xaxis_transform(), fontsize=7, color="#444444", **offset)
 
 
@@ -226,8 +231,9 @@ def _y_axis(drawn: Table, final: Table, curve: str, dotted: str, is_log: bool) -
             top, low = 0.0, min(held[f"{curve}_q05"].min(), 0.0)
         top = max(top, bounded)
     if dotted == "regret_bound" and top > LARGE:  # a power of t is a straight line
-        means = drawn[f"{curve}_mean"]
-        return "log", (max(1, means[means > 0].min() / 2), 2 * top)
+        positive = drawn[drawn[f"{curve}_mean"] > 0].set_index("t")[f"{curve}_mean"]
+        at_end = positive[positive.index == drawn["t"].max()].min()
+        return "log", (max(positive.min() / 2, min(1, at_end / 2), LEAST_REGRET), 2 * top)
     margin = 0.04 * (top - low) or 0.01  # a constant curve has no range
     return "linear", (low - margin, top + 4 * margin)
 
@@ -297,7 +303,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     note = _spread_note(points, column, "mark" if are_apart else "line", "bar" if are_apart else "band")
     note += " Learners stand side by side at each value." * are_apart
     note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
-    note += missing_note(table, table[column].notna(), "has a regret of 0" if bound else "shows nothing")
+    note += missing_note(table, table[column].notna(), "With a regret of 0" if bound else "Without answers")
     if bound:
         is_cut = bool((table[bound] == np.inf).any())
         where, known = " where it is below $T$" * is_cut, table.dropna(subset=column)
@@ -424,7 +430,10 @@ def _bound_note(axes: Axes, rows: Table, bound: str, where: str, style: Mapping[
     axes.plot([], [], color="#525252", label="proven bound", **style)
     shown = "A dash" if "marker" in style else "Dotted"
     note = f" {shown} is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
-    reasons = {" (none for {})": rows[bound].isna(), "; not drawn, since above $T$: {}": rows[bound] == np.inf}
+    reasons = {
+        " (none for {})": rows[bound].isna(),
+        "; not drawn, since near $T$ or above: {}": rows[bound] == np.inf,
+    }
     for reason, holds in reasons.items():
         holds = holds.groupby(rows["learner"]).transform("all")
         listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates

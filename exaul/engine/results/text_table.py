@@ -177,9 +177,12 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs, which begin a formula in matplotlib; draw arrows, and rates as formulas."""
+    """Escape dollar signs, which begin a formula in matplotlib; draw arrows, and rates as formulas without spaces.
+
+    A line that broke within a formula would show its code.
+    """
     text = text.replace("$", "\\$").replace("->", "\N{RIGHTWARDS ARROW}")
-    return re.sub(r"\b(eta|gamma) x ([\d.e+-]+)", r"$\\\1 \\times \2$", text)
+    return re.sub(r"\b(eta|gamma) x ([\d.e+-]+)", r"$\\\1\\times\2$", text)
 
 
 def columns_of(rows: Sequence[Mapping[str, str | float]]) -> dict[str, list[str]]:

@@ -194,7 +194,7 @@ def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
     assert main(["figures", "out", *chosen, "--out", "chosen"]) == 0
     assert {*drawn} == {"answered", *sweep_figures.OVER_TIME, *(f"{x}-by-step" for x in sweep_figures.AT_HORIZON)}
     named = [text.get_text() for text in drawn["fdr"].legends[0].get_texts()]
-    assert named == ["exaul, $\\eta \\times 2$", "aci-rank, step 0.05", "aci-rank, step 0.1", figures.TARGET]
+    assert named == ["exaul, $\\eta\\times2$", "aci-rank, step 0.05", "aci-rank, step 0.1", figures.TARGET]
     assert len(drawn["fdr"].axes) == 1
     assert [x.get_fillstyle() for x in drawn["fdr"].axes[0].lines[:3]] == ["none", "full", "none"]  # as ever
     assert Path("chosen/table.tex").read_text().count("\naci-rank") == 2
@@ -331,7 +331,7 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
     spreads = iter(lines.get_segments()[0][:, 0] for lines in axes.collections)
     assert dots.pop(figures.TARGET)[0] == 0.1
     for name in "fdr", "answered":
-        assert " always-abstain shows nothing." in " ".join(drawn[name].get_supxlabel().split())
+        assert " Without answers: always-abstain." in " ".join(drawn[name].get_supxlabel().split())
     of_learners = dict(iter(result.trials.groupby("learner", sort=False)))
     for name, dot in dots.items():
         rows = of_learners[name]
@@ -424,7 +424,11 @@ def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
         for name, (r, limit) in ends.items()
     ]
     within = rows[0].assign(learner="b", alpha=0.2)  # at another alpha
-    cases = (rows[:2], (0, 50), ""), (rows, (0, 20), "b; c; d"), ([*rows, within], (0, 20), "c; d")
+    cases = (
+        (rows[:2], (0, 50), ""),
+        (rows, (0, 20), "b; c; d"),
+        ([*rows, within], (0, 20), "b at $\\alpha$ = 10%; c; d"),
+    )
     for shown, (low, high), beyond in cases:
         figure = sweep_figures.over_time(files.stack(shown), "r", "r", dotted="risk_bound")
         assert figure.axes[0].get_ylim() == pytest.approx((low - 0.04 * high, high + 0.16 * high))
@@ -442,7 +446,7 @@ def test_names_keep_their_columns_where_values_are_equal():
 def test_a_caption_names_who_shows_nothing_and_at_which_alpha():
     rows = files.Table({"learner": ["a", "a", "b", "b", "c"], "alpha": [0.1, 0.2, 0.1, 0.2, 0.1]})
     said = figures.missing_note(rows, np.array([True, False, False, False, True]))
-    assert said == " a shows nothing at $\\alpha$ = 20%. b shows nothing."
+    assert said == " Without answers: a at $\\alpha$ = 20%; b."
 
 
 def test_a_long_name_breaks_between_its_parts():
@@ -526,12 +530,11 @@ def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_lar
     assert (axes.get_ylim()[0] > 0.2) == (start > 0)
 
 
-def test_a_curve_of_fdrs_begins_where_half_of_the_trials_have_answered():
+def test_a_curve_of_fdrs_begins_where_half_of_the_trials_have_ten_answers():
     result = run(Sweep(trials=3, horizon=300, arms=20, learners=("exaul",)))
-    curves = result.curves.assign(inefficiency_q95=0.5)
-    for n in 0, 4:
-        curves.loc[:n, ["inefficiency_q50", "inefficiency_q95"]] = 1.0, 1.0
-        curves.loc[n, "inefficiency_q50"] = 0.5  # only some trials have not answered yet
+    for n, most in (40, 30), (60, 30), (149, 4):  # or all their answers, if these are fewer
+        answers = np.where(result.curves.index < n, min(9, most - 1), most)
+        curves = result.curves.assign(inefficiency_q50=1 - answers / result.curves["t"], inefficiency_q95=1.0)
         figure = sweep_figures.draw(result.trials, curves)["fdr"]
         assert figure.axes[0].lines[0].get_xdata()[0] == curves["t"][n]
         assert "Until a trial answers, its FDR counts as $\\alpha$." in " ".join(figure.get_supxlabel().split())
@@ -555,7 +558,7 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
     for name, bound in ("risk", "limit on any sequence"), ("regret", "bound"):
         said = " ".join(drawn[name].get_supxlabel().split())
         assert f"No learner here has a proven {bound}." in said
-        assert said.endswith("triviaqa-like: 2 trials of 300 rounds.")
+        assert said.endswith("triviaqa-like: 2 trials of 300 rounds, $H$ = 20.")
 
 
 def test_a_bound_above_the_horizon_is_not_drawn_but_named():
@@ -574,9 +577,9 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert "; not drawn, since above $T$: exp3-ix." in said
+        assert "; not drawn, since near $T$ or above: exp3-ix." in said
     assert " bound, with probability 0.8 where it is below $T$; not drawn" in said
-    assert said.endswith(" triviaqa-like, column score_own: 2 trials of 600 rounds.")
+    assert said.endswith(" triviaqa-like, column score_own: 2 trials of 600 rounds, $\\alpha$ = 10%, $H$ = 20.")
     assert drawn["answered-by-eta-scale"].axes[0].get_ylim()[1] < 0.9
     assert " Not drawn, without this rate: aci-rank." in said
     lines = [line for line in drawn["fdr"].axes[0].lines if str(line.get_label()).startswith("ew, ")]

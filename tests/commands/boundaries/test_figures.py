@@ -404,7 +404,7 @@ def test_a_logarithmic_figure_begins_where_a_line_is_above_its_lower_end():
 def test_an_axis_holds_the_bands_after_a_tenth_of_the_rounds():
     row = {"source": "s", "alpha": 0.1, "lambda": 1.0, "learner": "a", "fdr_mean": 0.2, "fdr_q05": 0.1}
     rows = files.Table(
-        [row | {"t": t, "fdr_q95": top} for t, top in ((90, 1.0), (110, 0.8), (600, 0.3), (1000, 0.3))]
+        [row | {"t": t, "fdr_q95": top} for t, top in ((50, 1.0), (90, 1.0), (300, 0.8), (600, 0.3), (1000, 0.3))]
     )
     figure = sweep_figures.over_time(rows, "fdr", "FDR")
     assert figure.axes[0].get_ylim()[1] == pytest.approx(0.8 * 1.16)
@@ -436,6 +436,9 @@ def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
         assert said.partition("Beyond the axis at $T$: ")[2].partition(".")[0] == beyond
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert texts == ["$\\uparrow$ 50 to 70 at $T$"]  # of those that leave at the top, in the first panel
+    wide = rows[0].assign(learner="e", r_mean=15.0, r_q95=100.0, risk_bound=np.nan)  # only its band is beyond
+    figure = sweep_figures.over_time(files.stack([rows[0], wide]), "r", "r", dotted="risk_bound")
+    assert "percentile. Values beyond the axis are not shown. Dotted" in " ".join(figure.get_supxlabel().split())
 
 
 def test_names_keep_their_columns_where_values_are_equal():

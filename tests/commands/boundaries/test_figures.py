@@ -399,6 +399,9 @@ def test_a_logarithmic_figure_begins_where_a_line_is_above_its_lower_end():
     figure = sweep_figures.over_time(files.Table(rows), "r", "r", dotted="regret_bound")
     (axes,) = figure.axes
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_xlim()[0]) == ("log", "log", 10)
+    small = [x | {"learner": "a"} | dict.fromkeys(["r_mean", "r_q05", "r_q95"], x["r_mean"] / 250) for x in rows]
+    (axes,) = sweep_figures.over_time(files.Table([*rows, *small]), "r", "r", dotted="regret_bound").axes
+    assert axes.get_ylim()[0] == pytest.approx(0.4)  # half of the regret of the other at T, which is below 1
 
 
 def test_an_axis_holds_the_bands_after_a_tenth_of_the_rounds():

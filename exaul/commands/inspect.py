@@ -164,7 +164,7 @@ def _describe_least(shares: Mapping[float, float], records: Records) -> str:
     few = ", ".join(f"{alpha:g}" for alpha, share in shares.items() if share < FEASIBLE)
     if not few:
         return ""
-    least = f"{few} (the least alpha at which one does: {least_alpha(records):g})"
+    least = f"{few} (the least alpha at which one does: {least_alpha(records):g}, the edge of these rows)"
     return f"no threshold answers {FEASIBLE:.0%} of this log at alpha = {least}; a learner would mostly abstain"
 
 

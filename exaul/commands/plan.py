@@ -1,6 +1,6 @@
 """``exaul plan``: print the guarantees of each learner and the horizon that a better one needs, or plan audits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -124,8 +124,8 @@ class Plan(RatingFlags, Layout):
     def described_start(self) -> DescribedStart:
         """How ``aci-rank`` starts, and a text with the share answered and the log's defects."""
         if self.warm_start is None:
-            start = f"starts without a log by answering {SHARE:.0%}; for a start from a log: --warm-start LOG"
-            return DescribedStart(None, None, f"{ACI_RANK} {start}")
+            start = f"without a log aims at {SHARE:.0%} at first, but does not know yet which scores are high"
+            return DescribedStart(None, None, f"{ACI_RANK} {start}; for a start from a log: --warm-start LOG")
         share, answered = self.started(self.alpha)
         records, cautions = self.inspected
         start = describe_start(records.describe_log(), ACI_RANK, {self.alpha: answered}, names_sweep=True)
@@ -146,6 +146,15 @@ class Plan(RatingFlags, Layout):
         if self.coverage is None and self.warm_start is not None:
             return float(f"{self.started(alpha)[1]:.3g}")  # as printed
         return self.coverage or COVERAGE
+
+    def advice_at(self, alphas: Sequence[float]) -> tuple[Container[float], str]:
+        """Return at which targets a sweep of the log advises ``aci-rank``, and its text; all without a log."""
+        if self.warm_start is None:
+            return alphas, ""
+        from exaul.engine.results import advice  # imports pandas
+
+        table = advice.advice_table([self.inspected[0]], alphas)
+        return advice.advised(table), advice.describe(table, is_perfect=False)
 
     @property
     def case(self) -> GuaranteeCase:
@@ -213,24 +222,32 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
             "if this share is answered and each answer is rated correctly and at once."
         )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
-    share, lower_command = f"{probability:.4g}", ""
-    if target := plan.target_for(plan.alpha, per_day, audits_per_day):
+    share, lower_command, target = f"{probability:.4g}", "", plan.target_for(plan.alpha, per_day, audits_per_day)
+    advised, advice = plan.advice_at(sorted({plan.alpha, *(target or ())[:1]}))
+    if target:
         lower, answered, lower_share = target
-        lower_command = (
-            f"for a limit of {_exact(plan.alpha)} in {WEEKS} weeks, if {_exact(answered)} of the questions are "
-            f"answered:\n{COMMAND}{plan.as_service(lower, plan.warm_start, '--audit', f'{lower_share:.4g}')}"
-        )
+        lower_command = f"for a limit of {_exact(plan.alpha)} in {WEEKS} weeks, "
+        if lower in advised:
+            command = plan.as_service(lower, plan.warm_start, "--audit", f"{lower_share:.4g}")
+            lower_command += f"if {_exact(answered)} of the questions are answered:\n{COMMAND}{command}"
+        else:  # a smaller one is not advised either: so on 26 real logs, at all of 142 whole percents
+            lower_command += (
+                f"alpha must be {lower}, which is not advised; with more audits a day, it may be larger"
+            )
     command = f"{COMMAND}{plan.as_service(plan.alpha, plan.warm_start, '--audit', share)}"
+    expected = f"{'the advice' if advice else 'a sweep'} says what to expect"
+    unadvised = "" if plan.alpha in advised else f"; alpha = {plan.alpha} is not advised"
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",
         format_table(rows, terminal_width(), kept=4),
         _explain_none(rows),
         f"With {_exact(1 - plan.delta)} confidence, the FDR of all answers up to the end of a week is at most this "
-        f"if {_exact(plan.answered)} of the questions are answered (--coverage; a sweep says what to expect), "
+        f"if {_exact(plan.answered)} of the questions are answered (--coverage; {expected}), "
         f"{_exact(plan.alpha)} of the answers are wrong, and each audit has a result (one without is a wrong one).",
         "" if plan.start is None else plan.described_start.text,
+        f"the advice of a sweep of this log:\n{advice}" if advice else "",
         "" if plan.out is None else f"figure and table: {plan.out}",
-        f"as a service ({plan.upstream_hint}):\n{command}",
+        f"as a service ({plan.upstream_hint}{unadvised}):\n{command}",
         lower_command,
     )
 

@@ -78,7 +78,7 @@ def test_it_is_said_when_no_threshold_reaches_alpha(tmp_path, capsys):
     path = tmp_path / "hard.csv"
     path.write_text("score,error\n" + "0.9,0\n" + "0.9,1\n0.9,0\n" * 20)
     text = output_of(["inspect", str(path), "--alphas", "0.05", "0.5"], capsys)
-    assert "alpha = 0.05 (the least alpha at which one does: 0.488); a learner would mostly abstain" in text
+    assert "alpha = 0.05 (the least alpha at which one does: 0.488, the edge of these rows); a learner" in text
     assert text.endswith(f" advised:\n  exaul sweep --logs {path} --alphas 0.05 0.5 --warm-start 0.5\n")
     path.write_text("score,error\n" + "0.99,0\n" + "0.9,1\n" * 36)
     lucky = output_of(["inspect", str(path), "--alphas", "0.1"], capsys)  # one right answer is no threshold

@@ -221,6 +221,25 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     assert "audits-per-day: 850 found; it must be from 1 to 845" in said
 
 
+def test_the_command_for_a_limit_is_of_an_advised_alpha(tmp_path, capsys):
+    """Between the shares wrong of two levels of the score, a sweep advises .2, and none of the smaller ones."""
+    scores = np.tile(np.repeat([0.9, 0.8, 0.1], [5, 1, 4]), 200)
+    wrong = np.random.default_rng(0).random(2000) < np.select([scores == 0.9, scores == 0.8], [0.14, 0.6], 0.9)
+    rows = "".join(f"{score},{int(x)}\n" for score, x in zip(scores, wrong, strict=True))
+    (tmp_path / "log.csv").write_text(f"score,error\n{rows}")
+    flags = f"--per-day 5000 --audits-per-day 30 --warm-start {tmp_path}/log.csv --alpha"
+    lines, _ = printed(f"{flags} 0.2", capsys)
+    assert lines[-1].startswith("for a limit of 20% in 26 weeks, alpha must be 0.181, which is not advised; ")
+    assert [line.split()[3] for line in lines if line.startswith("  exaul serve ")] == ["0.2"]
+    assert [line[:28] for line in lines if "aci-rank, started" in line] == [
+        "at alpha = 0.181: no advice.",
+        "at alpha = 0.2: use aci-rank",
+    ]
+    assert not any("0.2 is not advised" in line for line in lines)
+    lines, _ = printed(f"{flags} 0.181", capsys)
+    assert "as a service (--upstream URL puts it in front of a model; alpha = 0.181 is not advised):" in lines
+
+
 def test_a_plan_from_another_score_says_that_the_gateway_must_compute_it(tmp_path, capsys):
     (tmp_path / "log.csv").write_text("score_verbal,correct\n" + "0.9,1\n0.8,0\n" * 200)
     flags = f"--per-day 100 --audits-per-day 2 --warm-start {tmp_path / 'log.csv'} --score score_verbal"

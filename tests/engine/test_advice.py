@@ -181,6 +181,20 @@ def test_a_share_answered_has_a_range_and_no_more_digits_than_it_needs(answered,
     assert advice.describe(table).endswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("in_order", "limit"),
+    [
+        (0.2, "21.04% (at most this on 95% of 30 random halves of the log; allowed: 21%)"),
+        (0.2104, "21.04% (as on the second half of the log, from its first; allowed: 21%)"),
+        (0.274, "27.4% (as on the second half of the log, from its first; allowed: 21%)"),
+    ],
+)
+def test_a_refused_fdr_is_above_the_allowed_one_as_printed(in_order, limit):
+    cells = {"advised": 0, "fdr_in_order": in_order, "fdr_most": max(in_order, 0.2104)}
+    table = advice.advice_table([made_up(8_000)], [0.2]).assign(**cells)
+    assert f"may have an FDR of {limit}" in advice.describe(table)
+
+
 def test_a_score_that_says_nothing_has_no_alpha_to_take_instead():
     log = made_up(2_000)._replace(errors=np.tile([0.0, 1.0], 1_000))
     text = advice.describe(advice.advice_table([log], [0.1]))
@@ -284,5 +298,5 @@ def test_with_imperfect_feedback_it_promises_nothing():
     sweep, log = SMALL | {"learners": ("aci-rank",), "alphas": (0.1,)}, made_up(2_000)
     late, at_once = (run(Sweep(**sweep, **fields), [log]).summary() for fields in ({"delay": 20}, {}))
     assert "at alpha = 0.1: use aci-rank" in late
-    assert "rated at once and correctly, unlike this sweep" in late
+    assert "rated at once and correctly, unlike here" in late
     assert "unlike" not in at_once

@@ -359,7 +359,8 @@ def _ties(scores: Floats, errors: Floats, alphas: Sequence[float]) -> str | None
     return (
         f"ties at the top are just above alpha = {missed[-1]:g}: {top.sum()} records ({top.mean():.1%}) share "
         f"the score {scores.max():g} and {rate:.1%} of them are wrong; a threshold answers all of them or nothing; "
-        f"--alphas {feasible:g} answers {answerable(scores, errors, feasible):.1%}; or use a finer --score"
+        f"--alphas {feasible:g}, the edge of these rows, answers {answerable(scores, errors, feasible):.1%}, and "
+        "other rows may need more; or use a finer --score"
     )
 
 

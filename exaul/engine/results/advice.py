@@ -191,7 +191,7 @@ def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
             lines.append(f"{where}{_remedy(rows.iloc[0], step)}")
         lines += [f"caution: {where}{text}" for text in rows["caution"].dropna().unique()]
     if lines and not is_perfect:
-        lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike this sweep")
+        lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike here")
     return "\n".join(lines)
 
 
@@ -238,9 +238,14 @@ def _sentence(row: Any, step: str) -> str:
         share = describe_range(row, "answered", _decimals(row["answered_q05"], row["answered_q95"]))
         expected = f"{share} of the questions answered, and {describe_range(row, 'fdr')} of the shown answers wrong"
         return f"{reason}use {ACI_RANK}{step}, started from a log of your model; expect {expected}"
-    high = row["fdr_most"]
-    allowed = f"{100 * largest_near(row['alpha']):.4g}%"
-    limit = f"may have an FDR of {high:.1%} (95% limit over halves of the log; allowed: {allowed})"
+    high, allowed = row["fdr_most"], f"{100 * largest_near(row['alpha']):.4g}"
+    # no more decimals than tell it from what is allowed
+    shown = next(
+        (x for x in (f"{100 * high:.{n}f}" for n in range(1, 9)) if float(x) > float(allowed)), f"{100 * high}"
+    )
+    where = f"at most this on 95% of {HALVES} random halves of the log"
+    where = "as on the second half of the log, from its first" if row["fdr_in_order"] >= high else where
+    limit = f"may have an FDR of {shown}% ({where}; allowed: {allowed}%)"
     limit = limit if high >= 0 else "answers nothing on most halves of it"
     return f"no advice. {ACI_RANK}{step}, started from a log, {limit}"
 

@@ -57,6 +57,7 @@ def test_the_command(capsys):
     assert [line.split()[0] for line in lines[3 : 3 + len(learners())]] == list(learners())
     assert f"{shortest(LEARNERS['exaul'], Plan(alpha=0.1).case, 0.05):,}" in lines[3]
     assert "After 30,000 questions, each guarantee holds if" in lines
+    assert any(line.startswith("aci-rank without a log aims at 30% at first, but does not know") for line in lines)
     assert shortest(LEARNERS["aci-rank"], Plan().case, 0.001) is None  # abstentions at s < 1/20 alone are more
 
 

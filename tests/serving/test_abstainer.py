@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from exaul import Abstainer, BadInput, Sweep
+from exaul import Abstainer, BadInput, Sweep, run
+from exaul.engine.logs.log import Records
 from exaul.kernels.fdr_limit import fdr_limit
 from exaul.kernels.feedback import FORGETTING, WITH_FEEDBACK, draw_feedback
 from exaul.kernels.game import RuleParams, logit_grid
@@ -47,6 +48,15 @@ def test_counts_that_have_grown_are_divided_by_a_power_of_two():
     for counts in (first, second):
         counts.decide(1, None, None)
     assert (first.numbers, first.table) == (second.numbers, second.table)
+
+
+@pytest.mark.parametrize(("score", "is_answered"), [(0.9994, False), (0.9996, True)])
+def test_without_a_log_the_first_answer_is_above_a_share_of_the_thresholds(score, is_answered):
+    """As docs/learners.md says: above .9995 in a program, and above .7 in a sweep, whose thresholds are even."""
+    assert Abstainer(seed=0).decide(score).answer is is_answered
+    rows = Records("log", np.full(9, 0.69 + 0.02 * is_answered), np.zeros(9), 0, None)
+    result = run(Sweep(learners=["aci-rank"], alphas=[0.1], trials=1, horizon=1), [rows])
+    assert result.trials["answered"].tolist() == [is_answered]
 
 
 BAD = {  # calls, what they are given, and the sentence

@@ -120,9 +120,10 @@ def test_the_few_halves_that_answer_do_not_speak_for_the_others():
     for count, is_shown in ((2, False), (6, True)):
         scores, errors = np.linspace(1, 0, 400), np.ones(400)
         errors[:count] = 0
+        scores[[0, 300]], errors[[0, 300]] = scores[[300, 0]], errors[[300, 0]]  # it answers one in the log's order
         table = advice.advice_table([Records("log", scores, errors, 0, None)], [0.1])
         _, held = rows_of(table)
-        assert held["answered"] > 0
+        assert held["answered"] > 0 == held["fdr_in_order"]
         assert [held[f"fdr{x}"] >= 0 for x in ("", "_q05", "_q95", "_most")] == [is_shown] * 4
         text = advice.describe_halves(table[table["learner"] == advice.THRESHOLD])
         assert (note in text, "  -  " in text) == (is_shown, not is_shown)

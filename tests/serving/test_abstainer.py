@@ -179,6 +179,7 @@ def test_every_call_locks():
 def test_it_shows_its_arguments_and_what_it_has_done_but_no_seed():
     """Each argument that help() lists is taken, at its default."""
     listed = {name: parameter.default for name, parameter in signature(Abstainer).parameters.items()}
+    assert [*listed][:3] == ["alpha", "audit", "warm_start"]  # the main ones first
     assert {"alpha", "learner", "warm_start", "drop_missing", "audit"} <= listed.keys()
     abstainer = Abstainer(**listed | {"seed": 987654321})
     for score in (1.0, 0.0):

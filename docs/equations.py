@@ -29,7 +29,8 @@ FACTOR = rf"(?:{LETTER}|\d)'?{INDEX}*(?:\(\w\))?"
 APPLIED = r"(?:exp|min|max|sqrt)\(.+\)|ln .+|[A-Z]_\w+\(.+\)|[A-Z]\(\w(?:, \w)?\)|E\[\w\]"
 PRODUCT = re.compile(rf"{FACTOR}(?: {FACTOR})+|(?:{LETTER}|\d){INDEX}+|[a-z]'|Reg\^abs|{APPLIED}")
 SYMBOL = re.compile(rf"\b(?:{LETTER}|step|aim)(?![A-Za-z])")
-TOKEN = re.compile(r"[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|\d+,\d{3}|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
+NAME = re.compile(rf"(?:{LETTER}|step|aim)\d?")
+TOKEN = re.compile(r"\\\w+|[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|\d+,\d{3}|[\d.]*\d(?:e-?\d+)?|<=|>=|<-|->|\.+|\s+|.")
 WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*|\d+,\d+")  # a token that is text, unless SIGNS has it
 BREAK = re.compile(r" (?=[<>]=? |= |<- |[-+] )")  # where a long equation may be broken, outside parentheses
 LONG_EQUATION = 30  # characters; it may scroll
@@ -56,6 +57,11 @@ def to_latex(text: str) -> str:
             end = _closing(text, i)
             latex += f"\\sqrt{{{to_latex(text[i + 1 : end - 1])}}}"
             i, token = end, ")"
+        elif token == "\\frac":
+            middle = _closing(text, i)
+            end = _closing(text, middle)
+            latex += f"\\frac{{{to_latex(text[i + 1 : middle - 1])}}}{{{to_latex(text[middle + 1 : end - 1])}}}"
+            i, token = end, ")"
         elif token in SIGNS:
             latex += f"\\{SIGNS[token]} "
         elif token.isspace():
@@ -77,11 +83,11 @@ def to_latex(text: str) -> str:
 def _space(before: str, after: str) -> str:
     """Return the space between two tokens: wide beside a word, thin between factors, and none between letters."""
     ends = {before, after}
-    if ends & SPACED or not (re.match(r"[\w)}']", before) and re.match(r"[\w({]", after)):
+    if ends & SPACED or not (re.match(r"[\w)}']", before) and re.match(r"[\w({\\]", after)):
         return ""
     if any(WORD.fullmatch(token) for token in ends - {*SIGNS, "sqrt"}):
         return "\\ "
-    return "\\," if ends & {*FUNCTIONS, *"(){}", "sqrt"} else ""
+    return "\\," if ends & {*FUNCTIONS, *"(){}", "sqrt", "\\frac", "\\left"} else ""
 
 
 def _script(text: str, i: int) -> tuple[str, int]:
@@ -104,6 +110,73 @@ def _closing(text: str, start: int) -> int:
         if not depth:
             return i + 1
     raise ValueError(f"'{text[start:]}' is not closed")
+
+
+def stacked(text: str) -> str:
+    r"""Return an equation with `\frac{A}{B}` for each `A / B` of factors; within A and B the slash stays.
+
+    A is the product before the slash, but only from the last sign, `sum_t`, `max_t`, `E` or word on: what is under
+    `max_t` stays under it. B is the one factor after the slash. Where A or B is something else, the slash stays.
+    """
+    parts: list[tuple[str, str]] = []  # each without and with the fractions of its argument
+    first, i, after_slash = 0, 0, False  # parts[first:] may be A
+    while i < len(text):
+        kind, part, shown = _part(text, i)
+        i += len(part)
+        if part == "/":
+            above = "".join(part for part, _ in parts[first:])
+            start = i + text.startswith(" ", i)
+            kind_below, below, _ = _part(f"{text} ", start)
+            if above.strip() and kind_below == "factor" and not after_slash:
+                space = " " * above.startswith(" ")
+                parts[first:] = [("", f"{space}\\frac{{{_ungrouped(above.strip())}}}{{{_ungrouped(below)}}}")]
+                first, i = first + 1, start + len(below)
+                continue
+        parts.append((part, shown))
+        if kind not in ("factor", "space"):
+            first = len(parts)
+            after_slash = kind == "slash" or (after_slash and kind == "operator")
+    return "".join(shown for _, shown in parts)
+
+
+def _part(text: str, i: int) -> tuple[str, str, str]:
+    """Return the kind of what stands at i; it, with its index, power and argument; and this with fractions."""
+    token = TOKEN.match(text, i).group()
+    end = i if token in "([" else i + len(token)
+    kind, shown = _kind(token, text[end : end + 1]), text[i:end]
+    while kind in ("factor", "operator", "function") and text[end : end + 1] in set("'_^(["):
+        start, sign = end, text[end]
+        if sign in "([":
+            end = _closing(text, start)
+            inner = stacked(text[start + 1 : end - 1])
+            high = "\\frac" in inner and token != "sqrt"  # its own sign is
+            shown += f"\\left{sign}{inner}\\right{text[end - 1]}" if high else f"{sign}{inner}{text[end - 1]}"
+        else:
+            end = start + 1 if sign == "'" else _script(text, start + 1)[1]
+            shown += text[start:end]
+    if kind == "function" and text[end : end + 1] == " ":  # of the next factor, such as `ln H`
+        kind, argument, shown_argument = _part(f"{text} ", end + 1)
+        if kind == "factor":
+            return kind, f"{text[i:end]} {argument}", f"{shown} {shown_argument}"
+        kind = "slash"
+    return kind, text[i:end], shown
+
+
+def _kind(token: str, after: str) -> str:
+    """Return the kind of a token: an `operator` is over all factors to its right, a `function` over the next."""
+    if token in ("exp", "ln", "log", "sqrt", "max", "min", "E"):
+        unapplied = "operator" if token in ("max", "min", "E") else "function"
+        return "factor" if after in set("([") else unapplied
+    if token in "([" or token[-1].isdigit() or NAME.fullmatch(token):
+        return "factor"
+    if token[0].isalpha() or token == "*" or (token == "-" and after != " "):
+        return "operator"
+    return {" ": "space", "/": "slash"}.get(token, "sign")
+
+
+def _ungrouped(factor: str) -> str:
+    """Return what is in the parentheses, if the factor is only these."""
+    return factor[1:-1] if factor[0] == "(" and _closing(factor, 0) == len(factor) else factor
 
 
 def to_mathml(latex: str, shown: str = "inline") -> str:
@@ -132,8 +205,8 @@ def inline(text: str) -> str:
 
 
 def display(text: str) -> str:
-    """Return equations on separate lines."""
-    lines = [to_mathml(to_latex(line), "block") for line in text.rstrip().splitlines()]
+    """Return equations on separate lines, with stacked fractions."""
+    lines = [to_mathml(to_latex(stacked(line)), "block") for line in text.rstrip().splitlines()]
     return f'<div class="equations">{"".join(lines)}</div>'
 
 

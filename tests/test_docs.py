@@ -4,8 +4,10 @@ The site has every page and every public name, and its equations are those of th
 """
 
 import ast
+import cmath
 import inspect
 import pkgutil
+import random
 import re
 import tomllib
 from importlib import import_module
@@ -182,6 +184,57 @@ def test_equations_are_told_from_other_code_and_translated():
     assert {text: equations.to_latex(text) for text in LATEX} == LATEX
     assert equations.inline("x = -exp(-u) - 1").count('<mo form="prefix">&#x02212;') == 2
     assert [equations.inline(f"R_t = {' + '.join(['s_t'] * n)}").count("<wbr>") for n in (7, 8)] == [0, 8]
+
+
+STACKED = {
+    "ln H / eta_T + K(x) / y": r"\frac{ln H}{eta_T} + \frac{K(x)}{y}",
+    "sum_t (eta_t V / 2 - a_{t / 2})": r"sum_t \left(\frac{eta_t V}{2} - a_{t / 2}\right)",
+    "ln(H / delta) max_t b (1 + eta_t b / 2) / (2 gamma_t)": (
+        r"ln\left(\frac{H}{delta}\right) max_t \frac{b (1 + eta_t b / 2)}{2 gamma_t}"
+    ),
+    "(s_1 / step + E A / 200) / q.": r"\frac{s_1 / step + E A / 200}{q}.",
+    "E (a + b)^2 / sqrt(t / 2) c / d": r"E \frac{(a + b)^2}{sqrt(t / 2)} \frac{c}{d}",
+    "x / 2 / y z / 3, x / -y z / 3": r"\frac{x}{2} / y z / 3, x / -y z / 3",
+    "ln E x / 2 = min x / max(y, z / 2)": r"ln E x / 2 = min \frac{x}{max(y, z / 2)}",
+    "answers / n = exp(sqrt(a / b))": r"answers / n = exp\left(sqrt(\frac{a}{b})\right)",
+}
+
+
+def test_displayed_equations_have_stacked_fractions():
+    equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
+    assert {text: equations.stacked(text) for text in STACKED} == STACKED
+    assert equations.to_latex(r"s \frac{(1 + w) m}{y} b") == r"s\,\frac{(1+w)\,m}{y}\,b"
+    assert [show("x / 2").count("<mfrac>") for show in (equations.inline, equations.display)] == [0, 1]
+
+
+class Numbers(dict):
+    """A random number for each name."""
+
+    def __missing__(self, name: str) -> float:
+        return random.Random(name).uniform(1, 2)
+
+
+def value(equation: str) -> complex:
+    """Return the value of one side of an equation; `max_t`, `sum_t` and `E` bind what follows, as a plus does."""
+    names = Numbers(exp=cmath.exp, ln=cmath.log, max=lambda x, y: x + 2 * y, frac=lambda x: lambda y: x / y)
+    python = re.sub(r"\\left|\\right|\\(?=frac)", "", equation).translate(str.maketrans("{}'", "()_"))
+    python = re.sub(r"\b(?:max_t|sum_t|E)\b", "+ 1 +", re.sub(r"\bln (\w+)", r"ln(\1)", python)).replace("^", "**")
+    return eval(re.sub(r"(?<=[\w)]) +(?=[\w(])", " * ", python), {}, names)
+
+
+def test_stacked_fractions_have_the_value_of_the_plain_equations(monkeypatch):
+    equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
+    markdown = pytest.importorskip("markdown", reason="uv sync --group docs").markdown
+    shown = []
+    monkeypatch.setattr(equations, "display", lambda text: shown.append(text) or "")
+    markdown((ROOT / "docs" / "proofs.md").read_text(encoding="utf-8"), extensions=[equations.Equations()])
+    sides = [side.strip(" .,\n") for text in shown for side in re.split("<=|=|\n|,   ", text)]
+    divided = [side for side in sides if "/" in side]
+    assert len(divided) > 30
+    for side in divided:
+        stacked = equations.stacked(side)
+        assert r"\frac" in stacked, side
+        assert value(stacked) == pytest.approx(value(side)), side
 
 
 def test_symbols_in_the_sentences_of_the_proofs_are_equations():

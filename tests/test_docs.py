@@ -343,6 +343,14 @@ def test_long_names_in_headings_break_between_their_parts():
     assert broken == heading.format("exaul.<wbr>regret_<wbr>scaling")
 
 
+def test_code_of_the_reference_is_no_wider_than_its_column():
+    """Without scrolling, at the 68rem of site.css."""
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in DOCS if "reference" in path.parts)
+    blocks = re.findall(r"^```\w+\n(.*?)^```", pages, re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 20
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 104] == []
+
+
 def test_public_functions_say_what_they_take_and_return():
     """A type other than ``Any``; ``LearnerParams`` and an ``Array`` may be anything."""
     functions = [x for name in exaul.__all__ if inspect.isfunction(x := getattr(exaul, name))]

@@ -144,7 +144,7 @@ def _part(text: str, i: int) -> tuple[str, str, str]:
     token = TOKEN.match(text, i).group()
     end = i if token in "([" else i + len(token)
     kind, shown = _kind(token, text[end : end + 1]), text[i:end]
-    while kind in ("factor", "operator", "function") and text[end : end + 1] in set("'_^(["):
+    while (token[-1].isalnum() or token in "([") and text[end : end + 1] in set("'_^(["):
         start, sign = end, text[end]
         if sign in "([":
             end = _closing(text, start)
@@ -171,7 +171,7 @@ def _kind(token: str, after: str) -> str:
         return "factor"
     if token[0].isalpha() or token == "*" or (token == "-" and after != " "):
         return "operator"
-    return {" ": "space", "/": "slash"}.get(token, "sign")
+    return {" ": "space", "/": "slash", "^": "slash"}.get(token, "sign")  # a power of something else
 
 
 def _ungrouped(factor: str) -> str:

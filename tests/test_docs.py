@@ -196,6 +196,7 @@ STACKED = {
     "E (a + b)^2 / sqrt(t / 2) c / d": r"E \frac{(a + b)^2}{sqrt(t / 2)} \frac{c}{d}",
     "x / 2 / y z / 3, x / -y z / 3": r"\frac{x}{2} / y z / 3, x / -y z / 3",
     "ln E x / 2 = min x / max(y, z / 2)": r"ln E x / 2 = min \frac{x}{max(y, z / 2)}",
+    "|x|^2 / 3 - .1^2 / 4 = -(x + 1) / 2": r"|x|^2 / 3 - \frac{.1^2}{4} = -\frac{x + 1}{2}",
     "answers / n = exp(sqrt(a / b))": r"answers / n = exp\left(sqrt(\frac{a}{b})\right)",
 }
 

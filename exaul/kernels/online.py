@@ -70,13 +70,17 @@ class SidedCopy:
         """The charges, H."""
         return list(self._charges.tolist())
 
+    def chances(self, cut: int, params: RuleParams, waiting: float = 0.0) -> tuple[float, float]:
+        """Return P and Q of the arms below the cut and above it, from weights ``exp(-eta (L - min L))``."""
+        weights = np.exp(params.eta * (self._charges.min() - self._charges))
+        low, high = float(weights[:cut].sum()), float(weights[cut:].sum())
+        return low / (low + high), high / (low + high)  # Q is never 1 - P, which loses its digits
+
     def decide(
         self, cut: int, draw: Callable[[], float], params: RuleParams, waiting: float = 0.0
     ) -> OnlineDecision:
-        """Answer with the probability of the arms below the cut, from weights ``exp(-eta (L - min L))``."""
-        weights = np.exp(params.eta * (self._charges.min() - self._charges))
-        low, high = float(weights[:cut].sum()), float(weights[cut:].sum())
-        P, Q = low / (low + high), high / (low + high)  # Q is never 1 - P, which loses its digits
+        """Answer with the probability of the arms below the cut."""
+        P, Q = self.chances(cut, params)
         return OnlineDecision(draw() < P, P, Q)
 
     def learn(self, cut: int, decision: OnlineDecision, error: float, params: RuleParams) -> None:
@@ -123,13 +127,8 @@ class RankedCopy:
         """The counts, H."""
         return self._tree[self._leaves : self._leaves + self._arms]
 
-    def decide(
-        self, cut: int, draw: Callable[[], float], params: RuleParams, waiting: float = 0.0
-    ) -> OnlineDecision:
-        """Rank the cut, decide, and count it; ``waiting`` is the number of open answers, which count as wrong.
-
-        The record is counted at once after its rank is computed, since its score is known without feedback.
-        """
+    def chances(self, cut: int, params: RuleParams, waiting: float = 0.0) -> tuple[float, float]:
+        """Rank the cut; return P, and NaN for Q. ``waiting`` is the number of open answers, all taken for wrong."""
         tree, state, reserve = self._tree, self._state, self._rule.reserve
         node, low = self._leaves + cut, 0.0
         leaf = tree[node]
@@ -139,7 +138,13 @@ class RankedCopy:
             node >>= 1
         if waiting and reserve is not None:
             state = reserve(choose, state, waiting, self._arms, params)
-        P = float(self._rule.decide(choose, state, (low + leaf) / tree[1], low / tree[1]))
+        return float(self._rule.decide(choose, state, (low + leaf) / tree[1], low / tree[1])), math.nan
+
+    def decide(
+        self, cut: int, draw: Callable[[], float], params: RuleParams, waiting: float = 0.0
+    ) -> OnlineDecision:
+        """Rank the cut, decide, and count it at once, since its score is known without feedback."""
+        P, _ = self.chances(cut, params, waiting)
         self._increment /= self._rule.decay
         tree, node = self._tree, self._leaves + cut
         tree[node] += self._increment

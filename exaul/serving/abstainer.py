@@ -4,6 +4,7 @@ import json
 import math
 import secrets
 import threading
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import partial
@@ -168,8 +169,7 @@ class Abstainer:
             check_holds("id", id, is_new, "a text that was not used before")
             self._expire()
             n, cut, rate, sums = int(self._sums.questions), self.cut_of(score), self.config.audit, self._sums
-            waiting = sums.open if self.config.reserve else 0.0
-            decision = self._copy.decide(cut, partial(self._draws.at, n), self._params, waiting)
+            decision = self._copy.decide(cut, partial(self._draws.at, n), self._params, self._waiting)
             sums, audit = add_decision(choose, sums, decision.answer), False
             if decision.answer:
                 audit = rate is not None and self._coins.at(n) < rate
@@ -249,12 +249,13 @@ class Abstainer:
             questions; answers, including withdrawn ones; audited (answers); withdrawn (answers, as counted by
             ``withdraw``); open (answers whose feedback is awaited); observed (answers with feedback); wrong (sum of
             their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were
-            learned); expected_share (answered, by the log of the start; NaN without one); learned (rounds: answers,
-            and abstentions by their weight); alpha; aim; feedback_risk (sum of ``error - aim`` over learned
-            answers, including expired ones that count as wrong or right);
-            feedback_risk_bound (bound of that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is
-            proved); fdr_limit (bound of the FDR of all answers that were not withdrawn, F1; with probability .95 it
-            holds at all times at once; NaN without audits or answers).
+            learned); expected_share (answered, by the log of the start; NaN without one); threshold (least score
+            that is shown now, by ``exaul`` with probability of at least 1/2; NaN: none is); learned (rounds:
+            answers, and abstentions by their weight); alpha; aim; feedback_risk (sum of ``error - aim`` over
+            learned answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of
+            that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the
+            FDR of all answers that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN
+            without audits or answers).
         """
         with self._lock:
             self._expire()
@@ -272,6 +273,7 @@ class Abstainer:
                 "fdr_observed": wrong / observed if observed else math.nan,
                 "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,
                 "expected_share": self._expected_share,
+                "threshold": self._threshold(),
                 "alpha": self.config.alpha,
                 "aim": self.config.aim,
                 "feedback_risk": float(sums.learned_errors - self.config.aim * sums.settled),
@@ -361,6 +363,17 @@ class Abstainer:
         self._closed[id] = outcome
         if len(self._closed) > self.REMEMBERED:
             del self._closed[next(iter(self._closed))]
+
+    @property
+    def _waiting(self) -> float:
+        return self._sums.open if self.config.reserve else 0.0
+
+    def _threshold(self) -> float:
+        """Return the least score that is shown with probability of at least 1/2; NaN: none is. Nothing changes."""
+        grid, params, waiting = self._start.grid, self._params, self._waiting
+        # the probability does not fall with the cut
+        cut = bisect_left(range(len(grid)), 0.5, 1, key=lambda cut: self._copy.chances(cut, params, waiting)[0])
+        return float(grid[cut - 1]) if cut < len(grid) else math.nan
 
     def _risk_bound(self, sums: FeedbackSums) -> float:
         config = self.config

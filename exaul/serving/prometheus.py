@@ -38,6 +38,7 @@ class ServiceMetrics:
             "aim": gauge("exaul_key_aim_ratio", "Share of wrong among feedback at which the FDR is alpha", ["key"]),
             "fdr_limit": gauge("exaul_key_fdr_limit_ratio", "Bound of the FDR of a key, from audits", ["key"]),
             "expected_share": gauge("exaul_key_expected_ratio", "Share answered, by the log of its start", ["key"]),
+            "threshold": gauge("exaul_key_threshold", "Least score that the learner of a key shows now", ["key"]),
             "audited": gauge("exaul_key_audits", "Audited answers of a key", ["key"]),
         }
         self.free_bytes = gauge("exaul_free_bytes", "Bytes that are free on the disk of the journal")

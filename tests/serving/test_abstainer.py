@@ -158,6 +158,49 @@ def test_it_makes_the_decisions_of_the_transcription(learner, case, rounds):
         assert (figures["learned_share"], figures["learned"]) == (1, rounds)
 
 
+THRESHOLDS = {  # configurations, and whether each starts from a log
+    "aci-rank": ({}, False),
+    "aci-rank after a log": ({}, True),
+    "aci-rank that reserves": ({"missing": "wrong", "reserve": True}, True),
+    "exaul": ({"learner": "exaul", "horizon": 400}, False),
+    "exaul after a log": ({"learner": "exaul", "horizon": 400}, True),
+}
+
+
+@pytest.mark.parametrize("case", THRESHOLDS)
+def test_the_threshold_is_the_least_score_that_would_be_shown(case):
+    """Of Abstainers with the same state, one decides on the threshold, and the other just below. Answers wait."""
+    (fields, has_log), past, records = THRESHOLDS[case], records_of(500), records_of(400)
+    start = {"warm_start": (past.scores, past.errors)} if has_log else {}
+    abstainer, thresholds = Abstainer(alpha=0.2, seed=5, **fields, **start), set()
+    for n in range(400):
+        if n % 20 == 0:
+            state = stored(abstainer)
+            threshold = abstainer.figures()["threshold"]
+            assert stored(abstainer) == state
+            thresholds.add(threshold)
+            shown = 1.0 if math.isnan(threshold) else threshold  # NaN: not even a score of 1 is shown
+            chances = [Abstainer.of(state).decide(x).probability for x in (shown, max(0, np.nextafter(shown, 0)))]
+            assert [x >= 0.5 for x in chances] == [not math.isnan(threshold), threshold == 0]
+        decision = abstainer.decide(records.scores[n])
+        if n % 3:  # feedback
+            abstainer.feedback(decision.id, records.errors[n])
+    assert len(thresholds) > 5
+
+
+def test_answers_that_wait_raise_the_threshold_of_a_reserve_alone():
+    scores = np.linspace(0, 1, 101)
+    plain, reserved = (
+        Abstainer(alpha=0.1, warm_start=(scores, scores < 0.6), missing="wrong", reserve=reserve)
+        for reserve in (False, True)
+    )
+    assert plain.figures()["threshold"] == reserved.figures()["threshold"]
+    for abstainer in (plain, reserved):
+        for _ in range(5):
+            assert abstainer.decide(0.99).answer
+    assert reserved.figures()["threshold"] > plain.figures()["threshold"] + 0.05
+
+
 def test_an_id_is_used_once():
     abstainer = Abstainer(learner="answers")
     abstainer.decide(0.9, id="a")

@@ -100,6 +100,7 @@ def test_limits_and_targets_are_those_of_the_keys(opened, monkeypatch):
                 service.figures(key)["fdr_limit"], nan_ok=True
             )
             assert values["exaul_key_expected_ratio", ("key", key)] == pytest.approx(math.nan, nan_ok=True)
+            assert values["exaul_key_threshold", ("key", key)] == service.figures(key)["threshold"]
             assert values["exaul_key_audits", ("key", key)] == service.figures(key)["audited"]
         assert values["exaul_fdr_limit_ratio",] == service.fdr_limit() > 0
         service.begin("a", alpha=0.2, abandon_audits=True)

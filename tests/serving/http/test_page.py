@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import re
 import secrets
 import time
@@ -18,7 +19,7 @@ from tests.serving.http.browser import Browser
 
 READER, RATER, AUDITOR = "reader-token-0001", "rater-token-00001", "auditor-token-001"
 HOSTILE = '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
-SHARE = "100.0% (by the log: 100.0%)"  # after EASY
+SHARE = "100.0% (by the log: 100.0%), now all"  # after EASY
 OVERRIDE = "\u202e"  # shows what follows from right to left
 
 
@@ -142,8 +143,8 @@ def test_rate_an_answer(tmp_path, serve, browser):
     browser.wait(f"{row(wrong)}.innerText.includes('▼ wrong · counted')")
     figures = service.figures("billing")
     assert (figures["observed"], figures["wrong"]) == (2, 1)
-    # red: 9.5% is above its own target, which the headline names while there is no other
-    cell = '<td class="wrong bad">50.0% of 2 (9.5% to 90.5%)</td>'
+    # not red: 9.5% is above its own target, which the headline names while there is no other; but one wrong is few
+    cell = '<td class="wrong">50.0% of 2 (9.5% to 90.5%)</td>'
     browser.wait(f"document.querySelector('#keys .wrong').outerHTML == '{cell}'")
     target = "document.getElementById('summary').innerText.split(' of the ')[0]"
     assert browser.evaluate(target) == "Target: at most 5.0%"
@@ -170,7 +171,8 @@ def test_rate_an_answer(tmp_path, serve, browser):
 
     service.begin("billing", warm_start=EASY)
     assert service.decide(1.0, "billing").answer  # so that the page hears of it
-    share = f"100.0% (by the log: {service.figures('billing')['expected_share']:.1%})"
+    figures = service.figures("billing")
+    share = f"100.0% (by the log: {figures['expected_share']:.1%}), now scores from {figures['threshold']:.6f}"
     said = f"billing|1 since it began anew|{share}|not rated yet, target 5.0%|not audited"
     cells = "[...document.querySelectorAll('#keys tr')[1].cells].map(each => each.textContent)"
     browser.wait(f"{cells}.join('|') == {said!r}")
@@ -210,10 +212,10 @@ def test_a_share_far_from_that_of_the_log_is_marked(tmp_path, serve, browser):
         assert application.state.service.decide(0.9).answer
     browser.open(serve(application))
     share, other = (f"document.querySelectorAll('#keys .share')[{n}]" for n in (0, 1))
-    browser.wait(f"{share}?.textContent == '100.0% (by the log: 49.8%)'")
-    assert browser.evaluate(f"{other}.textContent") == "100.0% (by the log: 74.8%)"
+    browser.wait(f"{share}?.textContent == '100.0% (by the log: 49.8%), now scores from 0.900000'")
+    assert browser.evaluate(f"{other}.textContent") == "100.0% (by the log: 74.8%), now scores from 0.900000"
     application.state.service.decide(0.9)
-    said = "100.0% (by the log: 49.8%; far from it: other questions or scores?)"
+    said = "100.0% (by the log: 49.8%; far from it: other questions or scores?), now scores from 0.900000"
     browser.wait(f"{share}.textContent == '{said}' && {share}.matches('.bad')")
 
 
@@ -226,6 +228,24 @@ def test_ratings_on_target_are_not_red_where_feedback_is_imperfect(tmp_path, ser
     browser.open(serve(application))
     text = "18.0% of 400 (14.5% to 22.1%), on target at 18.0% (feedback is declared imperfect)"
     browser.wait(f"document.querySelector('#keys .wrong')?.outerHTML == '<td class=\"wrong\">{text}</td>'")
+
+
+@pytest.mark.slow
+def test_four_wrong_ratings_are_too_few_for_red_and_after_many_nothing_is_shown(tmp_path, serve, browser):
+    """A learner exactly at its target is then red with a chance of 7% at most, whatever the number of ratings."""
+    application = app(tmp_path / "s.sqlite", alpha=0.1, warm_start=EASY)
+    service = application.state.service
+    browser.open(serve(application))
+    wrong, share = "document.querySelector('#keys .wrong')", "document.querySelector('#keys .share')"
+    for count, interval, red in ((4, "51.0% to 100.0%", False), (1, "56.6% to 100.0%", True)):
+        for _ in range(count):
+            assert service.feedback(service.decide(0.5).id, "down") == "counted"
+        browser.wait(f"{wrong}?.textContent.endsWith('({interval})')")
+        assert browser.evaluate(f"{wrong}.matches('.bad')") == red
+    for _ in range(50):
+        service.feedback(service.decide(0.5).id, "down")
+    assert math.isnan(service.figures()["threshold"])
+    browser.wait(f"{share}.textContent.endsWith(', now none')")
 
 
 @pytest.mark.slow
@@ -270,7 +290,7 @@ def test_open_audits_have_a_list_of_their_own(tmp_path, serve, browser, tokens):
     browser.wait("document.getElementById('latest-title').textContent == 'Latest decisions'")
     assert browser.evaluate(listed) == ids[: -LATEST - 1 : -1]
     scores = browser.evaluate("[...document.querySelectorAll('#decisions .score')].map(each => each.textContent)")
-    assert scores == [""] * (LATEST - 1) + ["0.500"]  # of the judged one alone
+    assert scores == [""] * (LATEST - 1) + ["0.500000"]  # of the judged one alone
 
     # audits that arrive after the other list was chosen are not shown
     browser.evaluate("""window.whole = fetch;

@@ -197,14 +197,17 @@ def draw_risk(
     axes.axhline(error_rate, label="all answered", **figures.TARGET_STYLE)
     labels = list[tuple[float, str, str]]()
     top = max(1.1 * np.nanmax(risk), 1.1 * min(error_rate, max(best)), 0.01)
-    for alpha, of_alpha in best.items():  # right of the mark, the curve is above alpha
-        fdr, text = min(alpha, error_rate), "not reached"  # the curve ends where all is answered
+    alphas_of = dict[tuple[str, float, float] | None, list[float]]()  # which one threshold, or none, holds
+    for alpha, of_alpha in best.items():
+        alphas_of.setdefault(of_alpha, []).append(alpha)
+    for of_alpha, alphas in alphas_of.items():  # right of the mark, the curve is above the largest
+        fdr, text = min(*alphas, error_rate), "not reached"  # the curve ends where all is answered
         if of_alpha:
             threshold, share, at_threshold = of_alpha
             axes.plot([1, share, share], [fdr, fdr, 0], color="#525252", linewidth=0.7, linestyle=":")
             axes.plot(share, at_threshold, "o", color="black", markersize=3.5, clip_on=False)
             text = f"{share:.1%}, {threshold}"
-        labels.append((fdr, f"{100 * alpha:.4g}%: {text}", "black"))
+        labels.append((fdr, f"{', '.join(f'{100 * alpha:.4g}%' for alpha in alphas)}: {text}", "black"))
     axes.text(1.05, 1.03, "$\\alpha$: answered, least score", fontsize=7, transform=axes.transAxes)
     axes.set(xlabel=figures.ANSWERED, xlim=(0, 1.02), ylim=(0, top))
     figures.in_percent(axes.xaxis, axes.yaxis)

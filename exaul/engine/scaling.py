@@ -76,6 +76,8 @@ def regret_scaling(sweep: Sweep, horizons: Sequence[int]) -> Table:
             drawn = sweep_figures.against(named, "horizon", "regret", columns, "regret_bound")
             added = "with 95% intervals over trials, " * (len(drawn.axes) == 1)
             note = f"Slopes are of the log of the mean regret, {added}and do not tell whether it is a power of $T$."
+            note += " No slope above 1 can last, as no regret is above $T$." * bool((table["slope"] > 1).any())
+            note += " As $\\lambda$ is $\\sqrt{T}$, the loss changes with $T$." * (not sweep.lambdas)
             rows_of = [sum(len(x.errors) for x in source.records) for source in results[0].sources]
             if sweep.logs and min(rows_of) < max(horizons):
                 note += f" Rows of the log repeat above $T$ = {min(rows_of):,}."

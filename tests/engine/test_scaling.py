@@ -93,7 +93,10 @@ def test_the_slopes_are_written_and_drawn_at_the_horizons(tmp_path, monkeypatch)
     labels = [line.get_label() for line in drawn["regret-scaling"].axes[0].lines]
     assert labels[-1] == "proven bound"
     assert ("slope 1/2" in labels, "best-fixed" in labels) == (True, False)
-    assert "With a regret of 0: best-fixed." in " ".join(drawn["regret-scaling"].get_supxlabel().split())
+    said = " ".join(drawn["regret-scaling"].get_supxlabel().split())
+    assert "With a regret of 0: best-fixed." in said
+    assert "As $\\lambda$ is $\\sqrt{T}$, the loss changes with $T$." in said
+    assert ("No slope above 1 can last" in said) == (table["slope"].max() > 1)
     np.testing.assert_allclose(table["last_slope"], table["slope"])  # of two horizons
     by_horizon = load(tmp_path / "out" / "regret-by-horizon.csv")
     assert by_horizon["horizon"].tolist() == [300, 600] * len(table)

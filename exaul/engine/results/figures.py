@@ -66,18 +66,16 @@ PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
-    """Return figures whose notes also say what was played, and at which alpha, if at one, and number of thresholds.
+    """Return figures whose notes also say what was played, at one alpha, with how many thresholds.
 
-    Where learners start from is in ``table.tex``.
+    Of regrets, they also say lambda, if there is one. Where learners start from is in ``table.tex``.
     """
     played, _, start = text_table.describe_trials(trials).partition("; ")
-    alphas = trials["alpha"].unique()
-    alpha = f", {as_label('alpha', alphas[0])}" * (len(alphas) == 1)
-    arms = f", $H$ = {text_table.as_range(trials['arms'])}"
-    for figure in drawn.values():
-        add_note(
-            figure, f"{plain(played)}{alpha}{arms}.{' All trials start from the same rows of a log.' * bool(start)}"
-        )
+    values = {column: trials[column].dropna().unique() for column in ("alpha", "lambda")}
+    alpha, lam = (f", {as_label(name, x[0])}" if len(x) == 1 else "" for name, x in values.items())
+    arms, rows = f", $H$ = {text_table.as_range(trials['arms'])}.", " All trials start from the same rows of a log."
+    for name, figure in drawn.items():
+        add_note(figure, f"{plain(played)}{alpha}{lam * ('regret' in name)}{arms}{rows * bool(start)}")
     return drawn
 
 

@@ -87,7 +87,7 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
     """Return a line per learner of a manifest's source that starts from a log; empty without one."""
     log_entry = source["warm_start"] or {"shares": {}}
     return "\n".join(
-        f"{describe_start(log_entry, learner, by_alpha)}; all trials share this start"
+        f"{describe_start(log_entry, learner, by_alpha)}; all trials share this start, and other rows may do worse"
         for learner, by_alpha in log_entry["shares"].items()
     )
 

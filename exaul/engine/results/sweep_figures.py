@@ -301,7 +301,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
         if is_growth and lines:
             _draw_slopes(axes, lines, len(panels) > 1)
     note = _spread_note(points, column, "mark" if are_apart else "line", "bar" if are_apart else "band")
-    note += " Learners stand side by side at each value." * are_apart
+    note += " Learners stand side by side at each value." * (are_apart and learners > 1)
     note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
     note += missing_note(table, table[column].notna(), "With a regret of 0" if bound else "Without answers")
     if bound:

@@ -564,7 +564,8 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
     for name, bound in ("risk", "limit on any sequence"), ("regret", "bound"):
         said = " ".join(drawn[name].get_supxlabel().split())
         assert f"No learner here has a proven {bound}." in said
-        assert said.endswith("triviaqa-like: 2 trials of 300 rounds, $H$ = 20.")
+        lam = ", $\\lambda$ = 17.32" * (name == "regret")  # without which a regret has no unit
+        assert said.endswith(f"triviaqa-like: 2 trials of 300 rounds{lam}, $H$ = 20.")
 
 
 def test_a_bound_above_the_horizon_is_not_drawn_but_named():
@@ -585,7 +586,9 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         said = " ".join(drawn[name].get_supxlabel().split())
         assert "; not drawn, since near $T$ or above: exp3-ix." in said
     assert " bound, with probability 0.8 where it is below $T$; not drawn" in said
-    assert said.endswith(" triviaqa-like, column score_own: 2 trials of 600 rounds, $\\alpha$ = 10%, $H$ = 20.")
+    assert said.endswith(
+        " triviaqa-like, column score_own: 2 trials of 600 rounds, $\\alpha$ = 10%, $\\lambda$ = 24.49, $H$ = 20."
+    )
     assert drawn["answered-by-eta-scale"].axes[0].get_ylim()[1] < 0.9
     assert " Not drawn, without this rate: aci-rank." in said
     lines = [line for line in drawn["fdr"].axes[0].lines if str(line.get_label()).startswith("ew, ")]
@@ -638,9 +641,11 @@ def test_no_line_of_thresholds_crosses_where_rows_tie():
 
 def test_each_alpha_is_marked_with_its_share_or_said_to_be_not_reached():
     curve = files.Table({"coverage": [1.0, 0.0], "risk": [0.4, 1.0]})
-    figure = inspect.draw_risk(curve, 0.2, 3000, {0.1: ("0.8", 0.25, 0.08), 0.2: ("0.7", 0.5, 0.2), 0.05: None})
+    figure = inspect.draw_risk(
+        curve, 0.2, 3000, {0.1: ("0.8", 0.25, 0.08), 0.15: ("0.8", 0.25, 0.08), 0.2: ("0.7", 0.5, 0.2), 0.05: None}
+    )
     (axes,) = figure.axes
-    labels = ["$\\alpha$: answered, least score", "5%: not reached", "10%: 25.0%, 0.8", "20%: 50.0%, 0.7"]
+    labels = ["$\\alpha$: answered, least score", "5%: not reached", "10%, 15%: 25.0%, 0.8", "20%: 50.0%, 0.7"]
     assert [x.get_text() for x in axes.texts] == labels
     marks = [line.get_xydata().tolist() for line in axes.lines[2:]]
     assert marks[::2] == [[[1, 0.1], [0.25, 0.1], [0.25, 0]], [[1, 0.2], [0.5, 0.2], [0.5, 0]]]

@@ -9,7 +9,7 @@ import pytest
 from exaul import Sweep, run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
-COLUMN = re.compile(r"^- `(\w+?)(_\*)?`: (.+?)(?: \[(.*)\])?$", re.MULTILINE)
+COLUMN = re.compile(r"^(?:-|\|) `(\w+?)(_\*)?`(?::| \|) (.+)$", re.MULTILINE)  # of a list, or of a table
 
 
 def described(name):
@@ -51,7 +51,9 @@ def test_tables_have_the_columns_that_are_described(name, tabled):
 
 
 def test_the_function_of_a_column_exists():
-    kernels = [text for each in COLUMN.finditer(PAGE) for text in re.findall(r"`([\w.]+)`$", each[4] or "")]
+    kernels = [
+        text for each in COLUMN.finditer(PAGE) for text in re.findall(r"`(\w+\.[\w.]+)`(?:\]| \|)$", each[3])
+    ]
     assert len(kernels) > 10
     for kernel in kernels:
         module, name = kernel.rsplit(".", 1)

@@ -4,11 +4,11 @@
 continues an interrupted sweep, ``rerun(folder)`` repeats a sweep, and ``merge(folders)`` joins shards.
 ``regret_scaling(sweep, horizons)`` fits how regret grows with T. ``load_log(path)`` returns the scores and errors
 of a log. ``make`` returns a learner as pure functions, for your own JAX program; ``play``, ``grid``, ``cuts``,
-``regret``, ``regret_bound``, ``environment``, ``keys`` and ``play_in`` go with it. ``Abstainer`` is a learner for
-your own program, ``Abstainers`` one for each of many keys. ``Learner``, ``Rates``, ``Decision`` and the rules
-``Sided``, ``Drawn``, ``Ranked``, ``Fixed`` and ``Own`` define a learner of your own, with ``RegretBounds``; and
-``Oblivious`` or ``Adaptive``, with what its functions take and return, an environment. The other names are types
-of what these take and return. Each name is imported on first use.
+``regret``, ``regret_bound``, ``risk_bound``, ``environment``, ``keys`` and ``play_in`` go with it. ``Abstainer`` is
+a learner for your own program, ``Abstainers`` one for each of many keys. ``Learner``, ``Rates``, ``Decision`` and
+the rules ``Sided``, ``Drawn``, ``Ranked``, ``Fixed`` and ``Own`` define a learner of your own, with
+``RegretBounds``; and ``Oblivious`` or ``Adaptive``, with what its functions take and return, an environment. The
+other names are types of what these take and return. Each name is imported on first use.
 """
 
 from importlib import import_module
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from exaul.engine.functional import play as play
     from exaul.engine.functional import regret as regret
     from exaul.engine.functional import regret_bound as regret_bound
+    from exaul.engine.functional import risk_bound as risk_bound
     from exaul.engine.functional_environments import AdaptiveEnvironment as AdaptiveEnvironment
     from exaul.engine.functional_environments import Game as Game
     from exaul.engine.functional_environments import GameKey as GameKey
@@ -87,7 +88,7 @@ _MODULES = {  # the names of each module
     "draw_index draw_record word_tunable",
     "engine.environments.oblivious": "Oblivious",
     "engine.executors": "BatchFailed Mismatch",
-    "engine.functional": "cuts grid make play regret regret_bound",
+    "engine.functional": "cuts grid make play regret regret_bound risk_bound",
     "engine.functional_environments": "AdaptiveEnvironment Game GameKey GamePool ObliviousEnvironment "
     "environment keys play_in",
     "engine.logs.log": "Layout LogLike Records load_log",

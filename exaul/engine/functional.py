@@ -256,17 +256,61 @@ def regret_bound(
         BadInput: a number is out of its range, JAX traces an argument, or rates [K] are fewer than the blocks.
     """
     check_holds("delta", delta, 0 < delta <= 1, "in (0, 1]")
-    are_known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, rounds)))
-    check_holds("params, rounds", "arrays that JAX traces", are_known, "known: call this outside jit and vmap")
-    counts = np.asarray(rounds)
-    check_holds("rounds", rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
-    check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
+    counts = _read_rounds(learner, params, "rounds", rounds)
     bounds = getattr(getattr(learner, "definition", None), "regret_bounds", None)
     if bounds is None:
         return np.full(counts.shape, math.nan)
     arguments = learner.arms, delta, params.alpha, params.lam
     rates = Rates(params.eta, params.gamma)
     return np.vectorize(lambda t: regret_at(bounds.best, rates, int(t), *arguments), otypes=[float])(counts)
+
+
+def risk_bound(
+    learner: GameLearner, params: LearnerParams, t: ArrayLike, answered: ArrayLike
+) -> NDArray[np.float64]:
+    """Return the bound of the FDR risk ``R_t`` (eq. 1), wrong answers - alpha x answers, on every sequence.
+
+    It is ``risk_bound`` of the learner's definition, for feedback at once; of ``aci-rank`` it is W1 of
+    ``docs/proofs.md``, ``s_1 / step + 1 - alpha + (t - answered) / 200``. After a log, ``s_1`` is the share with
+    which ``make`` started. NumPy computes it, so call it outside ``jit`` and ``vmap``.
+
+    Args:
+        learner: from ``make``.
+        params: its numbers for one game.
+        t: integers >= 1, rounds so far, of any shape.
+        answered: integers in 0..t, how many of these rounds were answered; it broadcasts with ``t``.
+
+    Returns:
+        float64 of the shape of both, in wrong answers; NaN if nothing is proved, as for ``exaul``, your own class,
+        and a ``Learner`` without ``risk_bound``.
+
+    Raises:
+        BadInput: a number is out of its range, shapes do not broadcast, JAX traces an argument, or rates [K] are
+            fewer than the blocks.
+    """
+    rounds = _read_rounds(learner, params, "t", t, answered)
+    try:
+        rounds, counts = np.broadcast_arrays(rounds, np.asarray(answered))
+    except ValueError as error:
+        raise BadInput(f"t, answered: {np.shape(t)} and {np.shape(answered)} found; they must broadcast") from error
+    are_counts = counts.dtype.kind in "iu" and bool(((counts >= 0) & (counts <= rounds)).all())
+    check_holds("answered", answered, are_counts, "integers from 0 to t")
+    bound_of = getattr(getattr(learner, "definition", None), "risk_bound", None)
+    if bound_of is None:
+        return np.full(counts.shape, math.nan)
+    eta = np.resize(getattr(params, "step", getattr(params, "eta", math.nan)), -(-rounds.max(initial=1) // BLOCK))
+    bound = bound_of(eta, rounds, counts, params.alpha, getattr(params, "state", ()))
+    return np.full(counts.shape, bound, np.float64)
+
+
+def _read_rounds(learner: Any, params: Any, name: str, rounds: Any, answered: Any = ()) -> NDArray[Any]:
+    """Return the rounds t of a bound; BadInput unless they are integers >= 1, and params are valid and known."""
+    are_known = not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, rounds, answered)))
+    check_holds(f"params, {name}", "arrays that JAX traces", are_known, "known: call this outside jit and vmap")
+    counts = np.asarray(rounds)
+    check_holds(name, rounds, counts.dtype.kind in "iu" and bool((counts >= 1).all()), "integers of at least 1")
+    check_params(learner, params, int(counts.max(initial=1)), is_whole=False)
+    return counts
 
 
 def grid(name: str, arms: int, scores: ArrayLike | None = None) -> NDArray[np.float64] | jax.Array:

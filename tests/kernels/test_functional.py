@@ -9,9 +9,10 @@ import pytest
 
 import exaul
 from exaul import Sweep, run
-from exaul.engine.registry import FROM_LOG, LEARNERS
+from exaul.engine.registry import FROM_LOG, LEARNERS, resolve
 from exaul.kernels import play, uniforms
 from exaul.kernels.game import BLOCK
+from exaul.kernels.metrics import fdr_risk
 from tests.games import records_of, save_log
 
 CASES = [(name, 70, False) for name in LEARNERS if name not in ("best-fixed", FROM_LOG)]
@@ -77,6 +78,35 @@ def test_a_learner_that_starts_from_a_log_is_that_of_a_sweep(tmp_path):
     numbers = {"alphas": (ALPHA,), "trials": 1, "warm_start": save_log(past, tmp_path / "log.csv")}
     result = run(Sweep(environment="replay", learners=("aci-rank",), **numbers), [log])
     assert int(np.asarray(answers).sum()) == result.trials["answered"].item()
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_the_risk_is_at_most_its_bound_after_each_round(tmp_path, has_log):
+    """On random records, where it is the bound of a sweep, and if all answers are wrong."""
+    past, log = records_of(900, seed=1), records_of(T)
+    grid = exaul.grid("log", 514, past.scores) if has_log else exaul.grid("uniform", ARMS)
+    learner, params = exaul.make("aci-rank", alpha=ALPHA, grid=grid, log=past if has_log else None)
+    errors, cuts = np.stack([log.errors, np.ones(T)]), exaul.cuts(grid, log.scores)
+    play = jax.vmap(partial(exaul.play, learner, params), in_axes=(None, 0, None))
+    answers = np.asarray(play(cuts, errors, drawn(1)[0]))
+    answered, t = answers.cumsum(axis=1), np.arange(T) + 1
+    risk = fdr_risk(answered, (answers * errors).cumsum(axis=1), ALPHA)
+    bounds = exaul.risk_bound(learner, params, t, answered)
+    assert (risk <= bounds).all()
+    assert risk[1].max() > 0.8 * bounds[1, 0]  # if all is wrong, the bound is almost reached
+    start = {"warm_start": save_log(past, tmp_path / "log.csv")} if has_log else {"arms": ARMS}
+    sweep = Sweep(environment="replay", learners=("aci-rank",), alphas=(ALPHA,), trials=1, **start)
+    assert bounds[0, -1] == pytest.approx(run(sweep, [log]).trials["risk_bound"].item(), abs=1e-9)
+
+
+def test_the_bound_of_the_risk_is_that_of_the_definition():
+    """It is NaN if there is none; it gets eta of each of three blocks, and a state only of a rule with one."""
+    mine = resolve("learner", "exaul")._replace(
+        risk_bound=lambda eta, t, answered, alpha, state: len(eta) + t - answered
+    )
+    cases = {"exaul": [np.nan, np.nan], "always-abstain": [0, 0], mine: [4, 603]}
+    for definition, bounds in cases.items():
+        np.testing.assert_array_equal(exaul.risk_bound(*game(definition)[:2], [1, 600], 0), bounds)
 
 
 def test_one_program_for_all_numbers():

@@ -298,8 +298,8 @@ def risk_bound(
     bound_of = getattr(getattr(learner, "definition", None), "risk_bound", None)
     if bound_of is None:
         return np.full(counts.shape, math.nan)
-    eta = np.resize(getattr(params, "step", getattr(params, "eta", math.nan)), -(-rounds.max(initial=1) // BLOCK))
-    bound = bound_of(eta, rounds, counts, params.alpha, getattr(params, "state", ()))
+    blocks, eta = -(-int(rounds.max(initial=1)) // BLOCK), getattr(params, "step", getattr(params, "eta", math.nan))
+    bound = bound_of(np.resize(eta, blocks), rounds, counts, params.alpha, getattr(params, "state", ()))
     return np.full(counts.shape, bound, np.float64)
 
 

@@ -105,8 +105,9 @@ def test_the_bound_of_the_risk_is_that_of_the_definition():
         risk_bound=lambda eta, t, answered, alpha, state: len(eta) + t - answered
     )
     cases = {"exaul": [np.nan, np.nan], "always-abstain": [0, 0], mine: [4, 603]}
+    t = np.array([1, 600], np.uint16)  # -t would be positive
     for definition, bounds in cases.items():
-        np.testing.assert_array_equal(exaul.risk_bound(*game(definition)[:2], [1, 600], 0), bounds)
+        np.testing.assert_array_equal(exaul.risk_bound(*game(definition)[:2], t, 0), bounds)
 
 
 def test_one_program_for_all_numbers():

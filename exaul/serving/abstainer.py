@@ -26,6 +26,7 @@ from exaul.kernels.feedback import (
     learned_share,
 )
 from exaul.kernels.game import RuleParams, compute_costs
+from exaul.kernels.learners.aci_rank import silent_rounds
 from exaul.kernels.learners.learner import rates_of_horizon
 from exaul.kernels.online import OnlineDecision, Uniforms, choose, start_copy
 from exaul.kernels.uniforms import FEEDBACK_STREAM, LEARNER_STREAM
@@ -250,17 +251,20 @@ class Abstainer:
             ``withdraw``); open (answers whose feedback is awaited); observed (answers with feedback); wrong (sum of
             their errors); fdr_observed (wrong / observed, or NaN); learned_share (share of recent answers that were
             learned); expected_share (answered, by the log of the start; NaN without one); threshold (least score
-            that is shown now, by ``exaul`` with probability of at least 1/2; NaN: none is); learned (rounds:
-            answers, and abstentions by their weight); alpha; aim; feedback_risk (sum of ``error - aim`` over
-            learned answers, including expired ones that count as wrong or right); feedback_risk_bound (bound of
-            that risk on any sequence, ``docs/proofs.md``, M1; NaN if nothing is proved); fdr_limit (bound of the
-            FDR of all answers that were not withdrawn, F1; with probability .95 it holds at all times at once; NaN
-            without audits or answers).
+            that is shown now, by ``exaul`` with probability of at least 1/2; NaN: none is); silent (number of
+            questions that are withheld until ``aci-rank`` shows the highest scores again, if no feedback comes and
+            no answer expires meanwhile; 0 if it shows some now; NaN for ``exaul``, and while answers that a reserve
+            counts as wrong withhold all scores); learned (rounds: answers, and abstentions by their weight); alpha;
+            aim; feedback_risk (sum of ``error - aim`` over learned answers, including expired ones that count as
+            wrong or right); feedback_risk_bound (bound of that risk on any sequence, ``docs/proofs.md``, M1; NaN if
+            nothing is proved); fdr_limit (bound of the FDR of all answers that were not withdrawn, F1; with
+            probability .95 it holds at all times at once; NaN without audits or answers).
         """
         with self._lock:
             self._expire()
             sums = self._sums
-            observed, wrong = sums.observed, sums.observed_errors
+            observed, wrong, threshold = sums.observed, sums.observed_errors, self._threshold()
+            weight = learned_share(choose, sums) if self.config.audit is None else self.config.audit
             figures = {
                 "questions": int(sums.questions),
                 "answers": self._answers,
@@ -271,9 +275,10 @@ class Abstainer:
                 "open": int(sums.open),
                 "wrong": wrong,
                 "fdr_observed": wrong / observed if observed else math.nan,
-                "learned_share": learned_share(choose, sums) if self.config.audit is None else self.config.audit,
+                "learned_share": weight,
                 "expected_share": self._expected_share,
-                "threshold": self._threshold(),
+                "threshold": threshold,
+                "silent": self._silent(threshold, weight),
                 "alpha": self.config.alpha,
                 "aim": self.config.aim,
                 "feedback_risk": float(sums.learned_errors - self.config.aim * sums.settled),
@@ -374,6 +379,12 @@ class Abstainer:
         # the probability does not fall with the cut
         cut = bisect_left(range(len(grid)), 0.5, 1, key=lambda cut: self._copy.chances(cut, params, waiting)[0])
         return float(grid[cut - 1]) if cut < len(grid) else math.nan
+
+    def _silent(self, threshold: float, weight: float) -> float:
+        """Return the figure ``silent``, where abstentions have a weight."""
+        if self.config.learner != "aci-rank" or (math.isnan(threshold) and self._waiting):
+            return math.nan
+        return 0 if threshold >= 0 else silent_rounds(self._copy.numbers[0], self._params.eta, weight)
 
     def _risk_bound(self, sums: FeedbackSums) -> float:
         config = self.config

@@ -351,7 +351,7 @@ class Abstainers:
         else:
             check_holds("key", key, bool(shadow), "one that was used in decide")
             figures = Abstainer(**asdict(self._configuration_of(key))).figures()  # before the first question
-            figures["threshold"] = math.nan  # it may start from a log
+            figures["threshold"] = figures["silent"] = math.nan  # it may start from a log
         return figures | shadow
 
     @_uses_file

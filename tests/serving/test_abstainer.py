@@ -201,6 +201,43 @@ def test_answers_that_wait_raise_the_threshold_of_a_reserve_alone():
     assert reserved.figures()["threshold"] > plain.figures()["threshold"] + 0.05
 
 
+SILENCES = {  # configurations, and the probability of feedback
+    "all rated": ({}, 1),
+    "some rated": ({}, 0.2),
+    "audits": ({"audit": 0.5}, 1),
+    "answers that wait": ({"missing": "wrong"}, 0.9),
+}
+
+
+@pytest.mark.parametrize("case", SILENCES)
+@pytest.mark.parametrize("alpha", [0.1, 0.16])
+def test_silence_ends_after_as_many_questions_as_is_said(alpha, case):
+    """Only wrong answers are rated, until nothing is shown; then no feedback comes."""
+    (fields, rate), rng, left = SILENCES[case], np.random.default_rng(3), []
+    abstainer = Abstainer(alpha=alpha, seed=5, **fields)
+    while not (silent := abstainer.figures()["silent"]):
+        assert not math.isnan(abstainer.figures()["threshold"])
+        decision = abstainer.decide(1.0)
+        if decision.answer and rng.random() < rate:
+            abstainer.feedback(decision.id, "down")
+    assert silent > 20
+    while not abstainer.decide(1.0).answer:
+        left.append(abstainer.figures()["silent"])
+    assert left == list(range(silent - 1, -1, -1))
+
+
+def test_no_end_of_silence_is_said_where_none_is_known():
+    """The answers that a reserve counts as wrong may be rated, and ``exaul`` draws."""
+    abstainer = Abstainer(alpha=0.1, missing="wrong", reserve=True)
+    for _ in range(50):
+        abstainer.decide(1.0)
+    assert math.isnan(abstainer.figures()["threshold"])
+    assert math.isnan(abstainer.figures()["silent"])
+    assert math.isnan(Abstainer(learner="exaul", horizon=400).figures()["silent"])
+    # the log has no threshold of an FDR of at most alpha, so nothing is shown: one drift is enough
+    assert Abstainer(alpha=0.1, warm_start=([0.5] * 40, [1] * 40)).figures()["silent"] == 1
+
+
 def test_an_id_is_used_once():
     abstainer = Abstainer(learner="answers")
     abstainer.decide(0.9, id="a")

@@ -11,6 +11,7 @@ On any sequence ``R_T <= s_1 / step + 1 - alpha + A / 200``, where A counts the 
 (``docs/proofs.md``, W1).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -75,6 +76,14 @@ def learn(
     return AciRankState(
         where(answered, where(moved < 1.0, moved, 1.0), drifted), risk + where(answered, error - alpha, 0.0), count
     )
+
+
+def silent_rounds(share: float, step: float, weight: float) -> int:
+    """Return how many abstentions of a weight raise a share above 0, so that the highest scores are answered.
+
+    It is 0 if they are answered already. Where many steps sum up to 0, their rounding, far below TINY, is harmless.
+    """
+    return max(0, math.floor((TINY - share) / (step / DRIFTS * weight)) + 1)
 
 
 def fit(

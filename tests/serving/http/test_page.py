@@ -244,8 +244,10 @@ def test_four_wrong_ratings_are_too_few_for_red_and_after_many_nothing_is_shown(
         assert browser.evaluate(f"{wrong}.matches('.bad')") == red
     for _ in range(50):
         service.feedback(service.decide(0.5).id, "down")
-    assert math.isnan(service.figures()["threshold"])
-    browser.wait(f"{share}.textContent.endsWith(', now none')")
+    figures = service.figures()
+    assert math.isnan(figures["threshold"])
+    said = f", now none, for about {figures['silent']:,} questions: too many answers counted as wrong"
+    browser.wait(f"{share}.textContent.endsWith('{said}')")
 
 
 @pytest.mark.slow

@@ -79,6 +79,7 @@ class Scorer(NamedTuple):
     fields: dict[str, Any]  # of the request for the answer
     samples: int = 0  # further answers that it asks for; scores of one answer can share them
     verdicts: int = 0  # other calls, of which the replies are about the answer
+    sought: str = ""  # what these replies must have
 
 
 async def logprob(request: Body, reply: Reply, ask: Ask) -> float:
@@ -167,11 +168,11 @@ def scorer_of(name: str, model: str | None = None, samples: int = 5) -> Scorer:
     """
     scorers = {
         "logprob": Scorer(logprob, LOGPROBS),
-        "p-true": Scorer(partial(p_true, model=model), {}, 0, 1),
-        "verbal": Scorer(partial(verbal, model=model), {}, 0, 1),
-        "agree": Scorer(partial(agree, model=model, samples=samples), {}, samples, 1),
+        "p-true": Scorer(partial(p_true, model=model), {}, 0, 1, "a yes or no with log-probabilities"),
+        "verbal": Scorer(partial(verbal, model=model), {}, 0, 1, "a number from 1 to 100, or 0"),
+        "agree": Scorer(partial(agree, model=model, samples=samples), {}, samples, 1, "a plain list of numbers"),
         "exact": Scorer(partial(exact, samples=samples), {}, samples),
-        "entail": Scorer(partial(entail, model=model, samples=samples), {}, samples, samples),
+        "entail": Scorer(partial(entail, model=model, samples=samples), {}, samples, samples, "a yes or no"),
     }
     if name in scorers:
         return scorers[name]

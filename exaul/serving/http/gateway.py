@@ -341,8 +341,12 @@ class Gateway:
                 score = await self._scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 return as_score(score), None
-            fault = logprobs_fault(completion) if self._scorer.fields else "none"
-            reason, trouble = "no_score", f"the reply has {fault}"
+            reason, trouble = "no_score", "the program of --score returned NaN"
+            if self._scorer.fields:
+                trouble = f"the reply has {logprobs_fault(completion)}"
+            elif self._scorer.sought:  # the reply itself may quote the answer
+                model = shorten(join_lines(str(self._flags.score_model or request["model"])))
+                trouble = f"the reply of model {model}, which --score asked, lacks {self._scorer.sought}"
         except TimeoutError:
             reason, trouble = "score_timeout", f"it took {self._flags.upstream_timeout:g} s (--upstream-timeout)"
             self._state.metrics.upstream_failures.labels("score", 504).inc()

@@ -269,6 +269,28 @@ def test_a_scoring_call_that_fails_is_told_counted_and_timed(stub, gate, caplog,
     assert KEY not in caplog.text
 
 
+UNCLEAR = {  # what the reply of the judge lacks, by score
+    "verbal": "a number from 1 to 100, or 0",
+    "p-true": "a yes or no with log-probabilities",
+    "agree": "a plain list of numbers",
+    "entail": "a yes or no",
+}
+
+
+def test_a_line_says_what_the_reply_of_a_judge_lacks(stub, gate, caplog):
+    """Not the reply: it may quote the answer."""
+    stub.rule = lambda asked, before: completion(f"Surely {SECRET}" if asked["model"] == "judge" else "Paris")
+    for name, sought in UNCLEAR.items():
+        with gate(score=name, score_model="judge", samples=2) as client:
+            assert client.json()["exaul"]["reason"] == "no_score"
+        line = f"an answer has no score: the reply of model judge, which --score asked, lacks {sought} (chatcmpl-"
+        assert caplog.messages[-1].startswith(line)
+    with gate(score=f"{__name__}:scoreless") as client:
+        client.json()
+    assert caplog.messages[-1].startswith("an answer has no score: the program of --score returned NaN (")
+    assert SECRET not in caplog.text
+
+
 def test_a_scorer_asks_the_endpoint(stub, gate):
     """The answer is as the client wants it; the further calls have the same credentials."""
     replies = {("m", 0): "Paris", ("m", 1.0): "Rome"}  # those of the judge are numbers of answers

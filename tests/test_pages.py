@@ -112,7 +112,8 @@ def test_a_page_prints_what_it_shows(page, long, folder, capsys, monkeypatch):
             if name := re.match(r"# (\w+\.py)\n", text):
                 Path(name[1]).write_text(text)
         elif language == "sh":
-            for command in re.sub(r"^#.*\n", "", text.replace("\\\n", " "), flags=re.MULTILINE).splitlines():
+            whole_lines = text.replace("\\\n", " ").replace(",\n", ", ")  # also within quoted JSON
+            for command in re.sub(r"^#.*\n", "", whole_lines, flags=re.MULTILINE).splitlines():
                 if not re.search(EXCEPTIONS, command):
                     run(command, small=not is_shown)
         printed.append(one_line(capsys.readouterr().out))

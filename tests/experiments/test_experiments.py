@@ -400,7 +400,8 @@ def test_figures_say_where_lines_end_how_many_trials_there_are_and_what_is_not_p
 
     trials = [(name, trial) for name, count in (("ew", 3), ("exp3-ix", 2)) for trial in range(count)]
     trials = pd.DataFrame(trials, columns=["learner", "trial"]).assign(source="s", environment="stochastic")
-    trials = trials.assign(warm_start=np.nan, horizon=3_000_000, grid="uniform")
+    trials = trials.assign(warm_start=np.nan, horizon=3_000_000, grid="uniform", arms=100, alpha=0.1)
+    trials["lambda"] = 1.0
     curves = [
         {"learner": x, "source": "s", "alpha": 0.1, "lambda": 1, "t": t}
         for x in ("ew", "exp3-ix")

@@ -154,9 +154,9 @@ def test_a_copy_without_what_is_beside_it_is_refused_unless_the_loss_is_accepted
 def test_a_copy_that_nobody_may_write_is_verified(tmp_path, capsys, monkeypatch):
     path = killed(tmp_path / "state")
     Abstainers(path).close()
-    before = path.stat()
+    before = path.read_bytes()
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write all files
-    assert (verify(path), path.stat(), wal_of(path).exists()) == (0, before, False)
+    assert (verify(path), path.read_bytes(), wal_of(path).exists()) == (0, before, False)
     assert "101 entries of 1 key; 100 decisions\nsame decisions: yes" in capsys.readouterr().out
 
 

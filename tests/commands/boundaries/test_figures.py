@@ -439,6 +439,9 @@ def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
         assert said.partition("Beyond the axis at $T$: ")[2].partition(".")[0] == beyond
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert texts == ["$\\uparrow$ 50 to 70 at $T$"]  # of those that leave at the top, in the first panel
+    with figures.at_most_wide(3.3):  # no panel of two has room for them
+        figure = sweep_figures.over_time(files.stack([*rows, within]), "r", "r", dotted="risk_bound")
+    assert [len(axes.texts) for axes in figure.axes] == [0, 0]
     wide = rows[0].assign(learner="e", r_mean=15.0, r_q95=100.0, risk_bound=np.nan)  # only its band is beyond
     figure = sweep_figures.over_time(files.stack([rows[0], wide]), "r", "r", dotted="risk_bound")
     assert "percentile. Values beyond the axis are not shown. Dotted" in " ".join(figure.get_supxlabel().split())
@@ -543,7 +546,9 @@ def test_a_curve_of_fdrs_begins_where_half_of_the_trials_have_ten_answers():
         curves = result.curves.assign(inefficiency_q50=1 - answers / result.curves["t"], inefficiency_q95=1.0)
         figure = sweep_figures.draw(result.trials, curves)["fdr"]
         assert figure.axes[0].lines[0].get_xdata()[0] == curves["t"][n]
-        assert "Until a trial answers, its FDR counts as $\\alpha$." in " ".join(figure.get_supxlabel().split())
+        said = " ".join(figure.get_supxlabel().split())
+        assert "Until a trial answers, its FDR counts as $\\alpha$." in said
+        assert "A line begins where half of the trials have 10 answers." in said
 
 
 def test_a_pdf_has_no_font_of_type_3(tmp_path):
@@ -561,7 +566,7 @@ def test_a_learner_has_no_line_where_it_shows_nothing():
     result.curves.loc[silent, [name for name in result.curves if name.startswith("inefficiency_")]] = 1.0
     drawn = sweep_figures.draw(result.trials, result.curves)
     assert [len(axes.lines) for axes in drawn["fdr"].axes] == [1, 2]  # the target, and beside it the learner
-    for name, bound in ("risk", "limit on any sequence"), ("regret", "bound"):
+    for name, bound in ("risk", "limit on any sequence"), ("regret", "bound of the regret"):
         said = " ".join(drawn[name].get_supxlabel().split())
         assert f"No learner here has a proven {bound}." in said
         lam = ", $\\lambda$ = 17.32" * (name == "regret")  # without which a regret has no unit
@@ -585,7 +590,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
         assert "; not drawn, since near $T$ or above: exp3-ix." in said
-    assert " bound, with probability 0.8 where it is below $T$; not drawn" in said
+    assert " bound of the regret, with probability 0.8 where it is below $T$; not drawn" in said
     assert said.endswith(
         " triviaqa-like, column score_own: 2 trials of 600 rounds, $\\alpha$ = 10%, $\\lambda$ = 24.49, $H$ = 20."
     )

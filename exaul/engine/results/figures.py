@@ -66,9 +66,9 @@ PERCENTILES = "spans the 5th to 95th percentile"  # over trials
 
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
-    """Return figures whose notes also say what was played, with how many thresholds, and the alpha, if there is one.
+    """Return figures whose notes also say what was played, with how many thresholds, and a single alpha.
 
-    Of regrets, they also say the lambda, if there is one. Where learners start from is in ``table.tex``.
+    Of regrets, they also say a single lambda. Where learners start from is in ``table.tex``.
     """
     played, _, start = text_table.describe_trials(trials).partition("; ")
     values = {column: trials[column].dropna().unique() for column in ("alpha", "lambda")}

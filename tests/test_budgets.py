@@ -12,7 +12,7 @@ PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
     "product lines": 27_719,
     "test lines": 20_722,
-    "product tokens": 210_058,
+    "product tokens": 210_050,
     "test tokens": 202_477,
     "engine and commands, lines": 11_221,
     "engine and commands, files": 58,

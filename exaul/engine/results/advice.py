@@ -239,10 +239,8 @@ def _sentence(row: Any, step: str) -> str:
         expected = f"{share} of the questions answered, and {describe_range(row, 'fdr')} of the shown answers wrong"
         return f"{reason}use {ACI_RANK}{step}, started from a log of your model; expect {expected}"
     high, allowed = row["fdr_most"], f"{100 * largest_near(row['alpha']):.4g}"
-    # no more decimals than tell it from what is allowed
-    shown = next(
-        (x for x in (f"{100 * high:.{n}f}" for n in range(1, 9)) if float(x) > float(allowed)), f"{100 * high}"
-    )
+    texts = [f"{100 * high:.{decimals}f}" for decimals in range(1, 9)]
+    shown = next((x for x in texts if float(x) > float(allowed)), texts[-1])  # not rounded to what is allowed
     where = f"at most this on 95% of {HALVES} random halves of the log"
     where = "as on the second half of the log, from its first" if row["fdr_in_order"] >= high else where
     limit = f"may have an FDR of {shown}% ({where}; allowed: {allowed}%)"

@@ -9,6 +9,7 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results.figures import (
     ANSWERED,
     FDR,
+    NARROW,
     PANEL,
     PERCENTILES,
     TARGET,
@@ -70,7 +71,7 @@ def answered_against_wrong(
             dots[CEILING] = alpha, ceiling
             heights.append(ceiling)
         axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
-        is_wide = axes.bbox.width / figure.dpi > 1.7
+        is_wide = axes.bbox.width / figure.dpi > NARROW
         broken = FDR if is_wide else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
         left = fdr_start(min(fdrs), max(fdrs))
         spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))

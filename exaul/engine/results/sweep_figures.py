@@ -13,6 +13,7 @@ from exaul.engine.results.figures import (
     COUNT,
     FDR,
     LETTERS,
+    NARROW,
     PANEL,
     PERCENTILES,
     ROUND,
@@ -59,7 +60,6 @@ BOUNDS = {
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
 LARGE, LEAST_REGRET = 10, 0.1  # regret from which its figure is logarithmic, and the least in it (chosen)
 NEAR = 0.9  # share of T from which a bound says too little to be drawn (chosen)
-NARROW = 1.7  # inches, up to which a panel has no room for a note (chosen)
 FEW_ANSWERS = 10  # of half of the trials, from which on an FDR is drawn (chosen)
 BEYOND = 3  # how many times as far as the learners with a limit an axis of R_t reaches at most (chosen)
 LOG_HORIZON = 1_000_000  # T from which the rounds are on a logarithmic axis (chosen)
@@ -155,10 +155,10 @@ def over_time(
         axes.set_ylim(ends)
         bars, leaving = list[tuple[float, float, dict[str, Any]]](), list[tuple[float, float]]()
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
-            outside = line.loc[line[f"{curve}_mean"] > ends[1], "t"]
-            if len(outside) and scale == "linear" and line["t"].iloc[-1] == outside.iloc[-1]:
-                leaving.append((outside.iloc[0] / unit, line[f"{curve}_mean"].iloc[-1]))
-            if not line[f"{curve}_mean"].between(*ends).any():
+            mean = line[f"{curve}_mean"]
+            if scale == "linear" and mean.iloc[-1] > ends[1]:
+                leaving.append((line.loc[mean > ends[1], "t"].iloc[0] / unit, mean.iloc[-1]))
+            if not mean.between(*ends).any():
                 continue
             places = 0.05 + 0.02 * number + MARKERS  # parts of the axis, others for each line
             t = np.log(line["t"]) if is_log else line["t"]
@@ -166,7 +166,7 @@ def over_time(
             spaced = style | {"markevery": np.unique(marked).tolist()}
             if not is_crowded:
                 _band(axes, line["t"] / unit, line, curve, style)
-            axes.plot(line["t"] / unit, line[f"{curve}_mean"], label=as_label(lines, name), **spaced)
+            axes.plot(line["t"] / unit, mean, label=as_label(lines, name), **spaced)
             bars.append((line[f"{curve}_q05"].iloc[-1], line[f"{curve}_q95"].iloc[-1], style))
             if dotted:
                 bound = line[dotted].where(line[dotted] < line["t"])  # no R_t and no regret is above t
@@ -194,8 +194,8 @@ def over_time(
     columns = [f"{curve}_mean", *[f"{curve}_q05", f"{curve}_q95"] * (not is_crowded)]
     shown = drawn[stays].set_index("t")[columns]
     cut = shown.index[((shown < ends[0]) | (shown > ends[1])).any(axis=1)] if scale == "linear" else []
-    until = f"Until $t$ = {max(cut, default=0):,}, v" if max(cut, default=0) < horizon else "V"
-    note += f" {until}alues beyond the axis are not shown." * bool(len(cut))
+    until = f"Until $t$ = {max(cut):,}, values" if len(cut) and max(cut) < horizon else "Values"
+    note += f" {until} beyond the axis are not shown." * bool(len(cut))
     note += missing_note(drawn, stays, "Beyond the axis at $T$")
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:

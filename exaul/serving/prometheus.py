@@ -69,6 +69,11 @@ class ServiceMetrics:
                 counts[reason] = counts.get(reason, 0) + int(sample.value)
         return counts
 
+    def count_undecided(self, key: str, reason: str) -> None:
+        """Count a reply of the gateway without a decision, with the label that a decision of its key would have."""
+        has_own = key in self.keys or len(self.keys) < MOST_KEYS
+        self.undecided.labels(key if has_own else OTHER, reason).inc()
+
     def count_decision(self, key: str, score: float, answer: bool) -> None:
         """Count a new decision; score in [0, 1]."""
         label = self._label_of(key)

@@ -6,7 +6,7 @@ import math
 import shutil
 import sqlite3
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ LONGEST_SHOWN = 4000  # characters of a question and an answer in memory, for th
 READY_SECONDS = 1.0  # between checks that the file is usable, each of which writes some pages
 LEAST_BYTES = 64 * 1024 * 1024  # that must be free on the disk
 TEXTS = "none", "audited", "all"  # of which answers the texts are kept
+UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
 ANSWER_KINDS = DECIDE, SHOWN, FEEDBACK, VERDICT, WITHDRAW  # kinds of entries
 logger = logging.getLogger("exaul.serving")
 
@@ -65,6 +66,7 @@ class Service(Abstainers):
         self._ready_at = -math.inf  # when the file was last found usable
         self.change_count = 0  # decisions, feedback, withdrawals and replies without a decision since the start
         self._rules = dict[str, str]()  # for replies without a decision, by reason
+        self._unscored = deque[bool](maxlen=LATEST)  # of the latest answers, whether they have no score
         self._recent_keys = dict[str, None]()  # keys, the last used at the end
         for entry in self.latest_entries(3 * LATEST, *ANSWER_KINDS):
             self._note_use(entry.key)
@@ -96,6 +98,7 @@ class Service(Abstainers):
             self._keep_text(decision, question or "", text)
         self.metrics.count_decision(key, score, decision.answer)
         self._note_use(key)
+        self._unscored.append(False)
         self.change_count += 1
         return decision
 
@@ -113,7 +116,8 @@ class Service(Abstainers):
     def count_undecided(self, key: str, reason: str, rule: str) -> None:
         """Count a reply without a decision, to which a rule was applied: ``answer``, ``abstain`` or ``error``."""
         self._rules[reason] = rule  # first: another thread may read both
-        self.metrics.undecided.labels(key, reason).inc()
+        self.metrics.count_undecided(key, reason)
+        self._unscored.extend([True] * (reason in UNSCORED))
         self.change_count += 1
 
     def audits(self, limit: int, offset: int = 0, id: str | None = None) -> tuple[int, list[dict[str, Any]]]:
@@ -151,6 +155,7 @@ class Service(Abstainers):
         """Return what the page shows: the limit over all keys, the keys used last, and the latest decisions.
 
         ``undecided`` has the replies without a decision since the start, by reason, with the rule last applied.
+        ``unscored`` and ``scored`` are, of the latest 100 answers since then, the numbers without and with a score.
 
         Besides its figures, a key has ``fdr_interval``, the ``wilson_interval`` of ``fdr_observed`` since it last
         began. NaN stands for figures that are not defined. Without ``texts``, questions and answers are None. A
@@ -175,6 +180,8 @@ class Service(Abstainers):
                 {"reason": reason, "replies": count, "rule": self._rules[reason]}
                 for reason, count in self.metrics.undecided_counts().items()
             ],
+            "unscored": self._unscored.count(True),
+            "scored": self._unscored.count(False),
             "keys": keys,
             "latest": latest,
         }

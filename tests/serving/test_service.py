@@ -34,6 +34,7 @@ def test_the_overview_is_the_same_after_a_restart(service):
         for _ in range(module.LATEST + 1):
             again.decide(0.5, text="kept in memory")
         assert len(again._recent_texts) == module.LATEST
+    assert (before.pop("scored"), after.pop("scored")) == (module.LATEST, 0)  # it is of the process
     times = [row.pop("at") for row in before["latest"]]
     assert [row.pop("at") for row in after["latest"]] == pytest.approx(times, abs=1)
     assert for_json(after) == for_json(before)

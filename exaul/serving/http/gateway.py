@@ -31,13 +31,13 @@ from exaul.serving.http.errors import RequestFailed, error_reply, error_response
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags, logger
 from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
+from exaul.serving.service import UNSCORED
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
 MOST_MESSAGES = 4096  # of a request: a thousand bytes of memory may belong to each
 KEY_HEADER, REF_HEADER, WITHHELD_HEADER = "x-exaul-key", "x-exaul-ref", "x-exaul-withheld"
 REF = "exaul_ref"  # in ``metadata``
-UNSCORED = "no_score", "score_timeout", "score_failed"  # reasons why an answer is not decided
 NOT_GATED = "/v1/completions", "/v1/embeddings", "/v1/responses"  # routes of OpenAI
 # of OpenAI's chat completions; others may change what a proxy such as LiteLLM does
 FIELDS = """audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens

@@ -222,7 +222,9 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
         assert client.metric(metric) == len(UNSCORED)
         _, headers, raw = client.ask(b"", "/v1/overview", "GET")
         counted = {"reason": "no_score", "replies": len(UNSCORED), "rule": "answer" if shown else rule}
-        assert json.loads(raw)["undecided"] == [counted]
+        overview = json.loads(raw)
+        assert overview["undecided"] == [counted]
+        assert (overview["unscored"], overview["scored"]) == (len(UNSCORED), 0)
         client.ask(QUESTION | {"logprobs": True, "user": "none"})
         assert client.ask(b"", "/v1/overview", "GET", if_none_match=headers["etag"])[0] == 200  # it has changed
 

@@ -77,8 +77,12 @@ def test_keys_beyond_the_first_are_counted_together_also_after_a_restart(opened,
             for key in keys:
                 decide(client, key=key)
             values = samples(client)
+            for key in "ac":
+                client.app.state.service.count_undecided(key, "no_score", "abstain")
+            undecided = {dict(x)["key"] for name, *x in samples(client) if name == "exaul_undecided_replies_total"}
         counted = {labels[1][1]: value for labels, value in values.items() if labels[0] == "exaul_questions_total"}
         assert counted == {"a": 1, "b": 2, "other": 4}
+        assert undecided == {"a", "other"}
 
 
 def test_limits_and_targets_are_those_of_the_keys(opened, monkeypatch):
@@ -162,3 +166,17 @@ def test_the_alert_of_the_limit_is_quiet_until_a_service_at_its_target_could_be_
         values = {"alpha_ratio": alpha, "audits": audits / alpha, "fdr_limit_ratio": limit}
         names = {f"exaul_key_{name}": value for name, value in values.items()}
         assert eval(" ".join(expression.split()), names) == fires
+
+
+@pytest.mark.parametrize(
+    ("unscored", "decided", "fires"),
+    [(4, 0, False), (5, 0, True), (5, math.nan, True), (5, 44, True), (5, 45, False), (100, 10_000, False)],
+)
+def test_the_alert_of_answers_without_score_is_of_their_share(unscored, decided, fires):
+    """NaN stands for a key of which none was decided, and which has no such series. ``unless`` is then true."""
+    (expression,) = [rule["expr"] for rule in RULES if rule["alert"] == "ExaulWithoutScore"]
+    named = re.sub(
+        r"sum by \(job, instance, key\) \(increase\((\w+).*?\[6h]\)\)", r"\1", " ".join(expression.split())
+    )
+    values = {"exaul_undecided_replies_total": unscored, "exaul_questions_total": decided}
+    assert eval(named.replace("unless", "and not"), values) == fires

@@ -121,6 +121,14 @@ def test_rate_an_answer(tmp_path, serve, browser):
     said = "Replies without a decision since the start: no_score 2 (withheld), passed 1 (shown)."
     browser.wait(f"document.getElementById('undecided').textContent == {said!r}")
     assert not browser.evaluate("document.getElementById('empty').checkVisibility()")
+    assert not browser.evaluate("document.getElementById('unscored').textContent")  # two may be an accident
+    service.count_undecided("", "score_failed", "abstain")
+    warning = "document.getElementById('unscored').textContent"
+    browser.wait(f"{warning}.startsWith('⚠ 3 of the latest 3 answers have no score')")
+    assert "--score verbal" in browser.evaluate(warning)
+    for _ in range(27):
+        service.decide(0.9, "billing")
+    browser.wait(f"{warning} == ''")  # of 30 a tenth
     right = shown_answer(service, question="When is it due?", text="In May.")
     wrong, foreign = shown_answer(service), shown_answer(service)
     browser.wait(f"!!({row(foreign)})")  # a live update

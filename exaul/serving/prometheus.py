@@ -60,15 +60,6 @@ class ServiceMetrics:
             self._label_of(key)
         self.set_figures({}, math.nan)
 
-    def undecided_counts(self) -> dict[str, int]:
-        """Return how many replies of the gateway had no decision, by reason."""
-        counts = dict[str, int]()
-        for sample in next(iter(self.undecided.collect())).samples:
-            if sample.name.endswith("_total"):
-                reason = sample.labels["reason"]
-                counts[reason] = counts.get(reason, 0) + int(sample.value)
-        return counts
-
     def count_undecided(self, key: str, reason: str) -> None:
         """Count a reply of the gateway without a decision, with the label that a decision of its key would have."""
         has_own = key in self.keys or len(self.keys) < MOST_KEYS

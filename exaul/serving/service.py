@@ -65,7 +65,7 @@ class Service(Abstainers):
         self._texts = AnswerTexts(self.path, retain_days) if keeps or has_old_texts else None
         self._ready_at = -math.inf  # when the file was last found usable
         self.change_count = 0  # decisions, feedback, withdrawals and replies without a decision since the start
-        self._rules = dict[str, str]()  # for replies without a decision, by reason
+        self._undecided = dict[str, dict[str, Any]]()  # replies without a decision, by reason, as in ``overview``
         self._unscored = deque[bool](maxlen=LATEST)  # of the latest answers, whether they have no score
         self._recent_keys = dict[str, None]()  # keys, the last used at the end
         for entry in self.latest_entries(3 * LATEST, *ANSWER_KINDS):
@@ -115,7 +115,8 @@ class Service(Abstainers):
 
     def count_undecided(self, key: str, reason: str, rule: str) -> None:
         """Count a reply without a decision, to which a rule was applied: ``answer``, ``abstain`` or ``error``."""
-        self._rules[reason] = rule  # first: another thread may read both
+        replies = self._undecided.get(reason, {"replies": 0})["replies"] + 1
+        self._undecided[reason] = {"reason": reason, "replies": replies, "rule": rule}
         self.metrics.count_undecided(key, reason)
         self._unscored.extend([True] * (reason in UNSCORED))
         self.change_count += 1
@@ -176,10 +177,7 @@ class Service(Abstainers):
             "fdr_limit": self.fdr_limit(),
             "total": self.count_keys(),
             "audits_open": self.open_audits(0)[0],
-            "undecided": [
-                {"reason": reason, "replies": count, "rule": self._rules[reason]}
-                for reason, count in self.metrics.undecided_counts().items()
-            ],
+            "undecided": list(self._undecided.values()),
             "unscored": self._unscored.count(True),
             "scored": self._unscored.count(False),
             "keys": keys,

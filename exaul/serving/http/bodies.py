@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from exaul.engine.checks import check_holds
-from exaul.serving.abstainer import as_error, as_score, as_text
+from exaul.serving.abstainer import as_score, as_text
 from exaul.serving.entries import Outcome
 
 MOST_FEEDBACK = 1000  # items of one request
@@ -41,8 +41,9 @@ def _check_new_id(value: Any) -> str:
 
 
 def _check_error(value: Any) -> float:
-    check_holds("error", value, not isinstance(value, str), "a number in [0, 1], true or false")
-    return as_error(value)
+    is_share = isinstance(value, int | float) and 0 <= value <= 1  # True, too
+    check_holds("error", value, is_share, "a number in [0, 1], true or false")
+    return float(value)
 
 
 _TEXT = {"type": "string", "maxLength": LONGEST_TEXT}

@@ -28,7 +28,7 @@ ERRORS = {  # by status: type, and meaning for the description of the API
 }
 HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}  # of errors, by status
 SENTENCES = {  # for Starlette's and FastAPI's own words
-    "Not Found": "no such path",
+    "Not Found": "no such path; a client's address ends in /v1, and /openapi.json lists all paths",
     "Method Not Allowed": "the path does not allow this method",
     "There was an error parsing the body": "the body is not JSON",
 }
@@ -141,7 +141,7 @@ def _sentence_of(error: Mapping[str, Any]) -> tuple[str, str | None]:
             field = field if field.endswith(name) else position + name
         case "too_long":
             rule = f"{error['ctx']['actual_length']} items found; it must have at most {error['ctx']['max_length']}"
-        case "model_attributes_type":
+        case "model_attributes_type" | "dict_type":
             rule = f"{quote(error['input'])} found; it must be an object"
         case _:
             rule = f"{quote(error['input'])} found; it must be {error['msg'].removeprefix('Input should be ')}"

@@ -94,7 +94,7 @@ FEEDBACK_ERRORS = [
     ({"id": "a", "error": "up"}, "error", "a number in [0, 1], true or false"),
     ({"id": "a", "thumb": "sideways"}, "thumb", "'up' or 'down'"),
     ([{"id": "a", "error": 1}, {"id": "a"}], "1", "1.error, thumb: one of the two"),
-    ([{"id": "a", "error": 1}, {"id": "a", "error": 2}], "1.error", "1.error: 2"),
+    ([{"id": "a", "error": 1}, {"id": "a", "error": 2}], "1.error", "1.error: 2 found; it must be a number in"),
     ([{"id": "a", "error": 1}, 1], "1", "an object"),
     ([{"id": "a", "error": 1}] * (MOST_FEEDBACK + 1), None, "at most 1000"),
 ]
@@ -140,7 +140,11 @@ def test_a_body_of_many_errors_costs_no_more_than_of_one(lasting, monkeypatch, b
 )
 def test_other_errors_have_the_same_form(lasting, url, status):
     kind = "not_found_error" if status == 404 else "invalid_request_error"
-    assert error_of(lasting.get(url), status)["type"] == kind
+    error = error_of(lasting.get(url), status)
+    assert error["type"] == kind
+    assert error["message"].startswith("no such path; a client's address ends in /v1") == (
+        url in ("/docs", "/v1/decide/")
+    )
 
 
 def test_without_an_upstream_a_completion_is_not_found(lasting):

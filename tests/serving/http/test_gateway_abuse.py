@@ -39,6 +39,7 @@ def test_no_request_gets_an_undecided_text(undecided):
         assert client.refusal(QUESTION | fields, **headers) == (400, param)
     for body in b"", b"[]", b"{}", b'{"model": "m"}':
         assert client.ask(body)[0] == 400
+    assert "the body: [] found; it must be an object" in client.ask(b"[]")[2]
     for name in "embeddings", "completions", "responses":
         status, _, raw = client.ask(path=f"/v1/{name}")
         assert (status, f"/v1/{name} is not gated" in raw) == (404, True)

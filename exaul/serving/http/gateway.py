@@ -277,13 +277,6 @@ class Gateway:
             completion = completions.withheld(completion, chat.form, flags.abstention, flags.withheld_value)
         return completion | {"id": chat.id, "exaul": report}
 
-    async def _ask(self, chat: ChatRequest, upstream: Upstream, dropped: Collection[str]) -> tuple[Any, Any]:
-        """Return a request to a model, without the ``dropped`` fields of the client's, and the completion."""
-        request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
-        if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
-            request["metadata"] = {name: x for name, x in request["metadata"].items() if name != REF} or None
-        return request, await self._call("answer", upstream, request, chat.headers)
-
     async def _call(self, call: str, upstream: Upstream, request: Any, headers: ClientHeaders) -> dict[str, Any]:
         """Return the completion for a request. The call is for an answer or a score; it is timed and counted."""
         metrics = self._state.metrics
@@ -301,7 +294,10 @@ class Gateway:
         """Ask a model, and decide on its answer. ``RequestFailed``: the client gets an error instead."""
         wants_logprobs, flags = chat.body.get("logprobs") is True, self._flags
         dropped = "stream", "stream_options", *(() if wants_logprobs else ("logprobs", "top_logprobs"))
-        request, completion = await self._ask(chat, upstream, dropped)
+        request = {name: value for name, value in chat.body.items() if name not in dropped} | self._scorer.fields
+        if REF in (request.get("metadata") or {}):  # OpenAI takes metadata only of completions that it stores
+            request["metadata"] = {name: x for name, x in request["metadata"].items() if name != REF} or None
+        completion = await self._call("answer", upstream, request, chat.headers)
         text, reason = completions.answer_of(completion)
         if not reason:  # the shown text is the scored one, without thoughts
             message = completion["choices"][0]["message"] | {"content": text}

@@ -153,6 +153,8 @@ class GatewayFlags(Configuration):
             self.withheld_value  # noqa: B018  # it is checked
         except ValueError:
             raise BadInput(f"withheld_json: {quote(self.withheld_json)} found; it must be JSON") from None
+        for flag, names in (("models", " ".join(self.models)), ("pass_fields", " ".join(self.pass_fields))):
+            check_holds(flag, names, "," not in names, "names without a comma, and with spaces between")
         if self.key == "model" and not self.models:
             raise BadInput(
                 "models: missing; --key model requires them, since each is a key with a bound of its own"

@@ -730,6 +730,8 @@ def test_a_client_leaves_when_its_answer_is_ready(exaul):
         ({"fallback": "large@http://h/v1", "fallback_key_variable": "NO_SUCH"}, "^fallback_key_variable: "),
         ({"key": "token"}, "^tokens: missing"),
         ({"key": "model"}, "^models: missing"),
+        ({"models": ("m,k",)}, "^models: 'm,k' found; it must be names without a comma"),  # no client can name it
+        ({"pass_fields": ("top_k", "min_p,x")}, "^pass_fields: 'top_k min_p,x' found"),
     ],
 )
 def test_bad_flags(gate, monkeypatch, flags, sentence):

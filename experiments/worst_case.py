@@ -1,16 +1,16 @@
 """``worst-case``: search for the adversary parameters with the largest FDR risk or regret of each learner.
 
 The search is SciPy's differential evolution within the bounds of the parameters (of logarithms, if the bounds are
-positive), and begins with the defaults. The candidates of a step are simulated at once, in some trials each. The
-reported values come from fresh trials. Only numbers are searched: a tunable that is a word keeps its value. A
-search runs no fixed sweeps and claims nothing, so it is no ``Experiment``: it has a configuration and a command.
+positive), and begins with the defaults. Each candidate is a sweep of some trials. The reported values come from
+fresh trials. Only numbers are searched: a tunable that is a word keeps its value. A search runs no fixed sweeps and
+claims nothing, so it is no ``Experiment``: it has a configuration and a command.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 from scipy.optimize import differential_evolution
 from tqdm import tqdm
@@ -18,17 +18,14 @@ from tqdm import tqdm
 from exaul.engine import machine, registry
 from exaul.engine import run as sweeps
 from exaul.engine.checks import Configuration, check_count, check_known, setting
-from exaul.engine.environments.adaptive import Adaptive, AdaptivePool, Tunable
+from exaul.engine.environments.adaptive import Adaptive, Tunable
 from exaul.engine.logs import files
-from exaul.engine.simulation.batch import simulate_pass
 from exaul.engine.simulation.prepare import PreparedSource, prepare_source
-from exaul.engine.simulation.prepare_learner import Cells, PreparedLearner
 from exaul.engine.sweep import Sweep
-from exaul.kernels import metrics
 from exaul.kernels.learners.learner import Fixed
 from exaul.kernels.metrics import Floats
 
-OBJECTIVES = ("risk", "regret")
+OBJECTIVES = {"risk": "fdr_risk", "regret": "regret"}  # columns of trials
 MINIMA = {"candidates": 5, "trials": 1, "steps": 1}  # differential evolution combines several candidates
 
 
@@ -67,12 +64,12 @@ class WorstCase(Configuration):
         names = "environment", "tunables", "learners", "horizon", "arms", "seed"
         return Sweep(alphas=(self.alpha,), **{name: getattr(self, name) for name in names})
 
-    def fresh_trials(self, learner: str, tunables: dict[str, float]) -> files.Table:
-        """Return 100 trials of a learner with other draws than those of the search: no selection bias."""
+    def play(self, learner: str, tunables: dict[str, float], trials: int, seed: int) -> files.Table:
+        """Return trials of a learner against the adversary with these values of its numeric tunables."""
         words = [text for text in self.tunables if text.partition("=")[0] not in tunables]
         texts = (*words, *(f"{name}={value!r}" for name, value in tunables.items()))
         sweep = replace(
-            self.sweep(), tunables=texts, learners=(learner,), seed=self.seed ^ 1, checkpoints=(1,), trials=100
+            self.sweep(), tunables=texts, learners=(learner,), seed=seed, checkpoints=(1,), trials=trials
         )
         return sweeps.run(sweep).trials
 
@@ -83,93 +80,63 @@ def _numeric_tunables(environment: Any) -> dict[int, Tunable]:
     return {index: x for index, x in enumerate(tunables) if not x.words}
 
 
-def simulate_parameters(
-    config: WorstCase, source: PreparedSource, pool: AdaptivePool, learner: PreparedLearner, values: Floats
-) -> Floats:
-    """Simulate values of tunables [tunables, candidates], each in the same trials; return the mean objectives."""
-    candidates, trials = values.shape[1], np.arange(config.trials)
-    # Copies are ordered by candidate, then by trial.
-    tunables = np.repeat(source.tunable_values[None], candidates, axis=0)
-    tunables[:, [*_numeric_tunables(source.environment)]] = values.T
-    # a cell for each candidate: they share the draws of a trial, so they differ by their tunables alone
-    start = learner.start
-    state = start.state._make(np.repeat(x, candidates) for x in start.state) if start.state else ()
-    cells = Cells._make(np.repeat(x, candidates) for x in learner.cells)
-    searched = learner._replace(cells=cells, start=start._replace(state=state))
-    source = replace(
-        source,
-        trials=trials,
-        checkpoints=np.array([source.horizon]),
-        tunable_values=np.repeat(tunables, len(trials), axis=0),
-    )
-    (learner_run,) = simulate_pass(source, [searched], pool, lambda rounds: None).values()
-    assert learner_run.asked is not None
-    answered, wrong, alpha = learner_run.answered[-1], learner_run.wrong[-1], source.sweep.alphas[0]
-    if config.objective == "risk":
-        value = metrics.fdr_risk(answered, wrong, alpha)
-    else:
-        costs = source.answer_cost[0], source.abstain_cost[0]
-        value = metrics.loss(answered, wrong, source.horizon, *costs) - learner_run.asked.counter.best()[0][-1]
-    return value.reshape(candidates, -1).mean(axis=1)
-
-
 def search(
-    config: WorstCase,
-    source: PreparedSource,
-    pool: AdaptivePool,
-    learner: PreparedLearner,
-    progress: Callable[[int], object],
-) -> Floats:
-    """Return the values of tunables [tunables] with the largest mean objective over trials."""
+    config: WorstCase, source: PreparedSource, learner: str, progress: Callable[[int], object]
+) -> dict[str, float]:
+    """Return the values of the numeric tunables with the largest mean objective over trials, by name."""
     numbers = _numeric_tunables(source.environment)
-    low, high = np.array([(x.low, x.high) for x in numbers.values()]).T[..., None]
+    low, high = np.array([(x.low, x.high) for x in numbers.values()]).T
     is_positive = low > 0  # searched in logarithms
 
-    def to_values(z: Floats) -> Floats:
-        return np.clip(np.exp(z, out=z.copy(), where=is_positive), low, high)
+    def to_values(z: Floats) -> dict[str, float]:
+        values = np.clip(np.exp(z, out=z.copy(), where=is_positive), low, high)
+        return dict(zip((x.name for x in numbers.values()), values.tolist(), strict=True))
 
-    def negative_objective(z: Floats) -> Floats:
-        progress(z.shape[1] * config.trials)
-        return -simulate_parameters(config, source, pool, learner, to_values(z))
+    def negative_objective(z: Floats) -> float:
+        progress(config.trials)
+        trials = config.play(learner, to_values(z), config.trials, config.seed)
+        return -float(trials[OBJECTIVES[config.objective]].mean())
 
-    initial = source.tunable_values[[*numbers], None]
+    initial = source.tunable_values[[*numbers]]
     start, lowest, highest = (np.log(x, out=x.copy(), where=is_positive) for x in (initial, low, high))
-    population = np.random.default_rng(config.seed).uniform(lowest, highest, (len(low), config.candidates))
-    population[:, :1] = start
-    optimum = differential_evolution(
-        negative_objective,
-        np.hstack([lowest, highest]),
-        init=population.T,
-        maxiter=config.steps - 1,
-        tol=0,
-        seed=config.seed,
-        polish=False,
-        updating="deferred",
-        vectorized=True,
-    )
-    return to_values(optimum.x[:, None])[:, 0]
+    shape = len(low), config.candidates
+    population = np.random.default_rng(config.seed).uniform(lowest[:, None], highest[:, None], shape).T
+    population[0] = start
+    with ThreadPoolExecutor() as threads:
+        optimum = differential_evolution(
+            negative_objective,
+            np.column_stack([lowest, highest]),
+            init=population,
+            maxiter=config.steps - 1,
+            tol=0,
+            seed=config.seed,
+            polish=False,
+            updating="deferred",
+            workers=threads.map,
+        )
+    return to_values(optimum.x)
 
 
 def run(config: WorstCase) -> files.Table:
     """Search for each learner. Return one row per learner and adversary, with default and tuned parameters.
+
+    The rows are of 100 fresh trials with other draws than those of the search: no selection bias.
 
     Raises:
         BadInput: the game is invalid.
     """
     machine.use_compilation_cache()
     source = prepare_source(config.sweep())
-    pool = source.adaptive_pool()
-    numbers, rows = _numeric_tunables(source.environment), []
-    default = source.tunable_values[[*numbers]]
-    total = len(config.learners) * config.steps * config.candidates * config.trials
-    with jax.enable_x64(True), tqdm(total=total, unit=" games", disable=None) as bar:
-        for learner in source.learners:
-            tuned = search(config, source, pool, learner, bar.update)
-            for kind, values in (("default", default), ("tuned", tuned)):
-                tunables = {x.name: float(value) for x, value in zip(numbers.values(), values, strict=True)}
-                columns = {"learner": learner.name, "environment": source.environment_name}
+    default = {x.name: float(source.tunable_values[n]) for n, x in _numeric_tunables(source.environment).items()}
+    rows, total = [], len(config.learners) * config.steps * config.candidates * config.trials
+    with tqdm(total=total, unit=" games", disable=None) as bar:
+        for learner in config.learners:
+            tuned = search(config, source, learner, bar.update)
+            for kind, tunables in (("default", default), ("tuned", tuned)):
+                columns = {"learner": learner, "environment": source.environment_name}
                 columns |= {"objective": config.objective, "adversary": kind}
-                rows.append(columns | tunables | _summary_columns(config.fresh_trials(learner.name, tunables)))
+                trials = config.play(learner, tunables, 100, config.seed ^ 1)
+                rows.append(columns | tunables | _summary_columns(trials))
     return files.Table(rows)
 
 

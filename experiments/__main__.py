@@ -7,15 +7,11 @@ result, not an error.
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from exaul.commands import terminal
 from exaul.commands.flags import Parser, add_flags, fields_given
 from experiments.paper import Paper
 from experiments.registry import EXPERIMENTS, PAPER_EXPERIMENTS
-
-if TYPE_CHECKING:
-    from experiments.worst_case import WorstCase
 
 TEXTS = {
     "paper": "the paper's experiments; at the end a table of what agrees with its figures and what differs",
@@ -38,15 +34,6 @@ def reproduce(command: str, paper: Paper) -> int:
     return int(has_failed(table))
 
 
-def search(config: "WorstCase") -> int:
-    """Run the worst-case search and print its table."""
-    from exaul.engine.logs.files import save
-    from experiments.worst_case import run
-
-    save(run(config), sys.stdout)
-    return 0
-
-
 def parser(argv: Sequence[str]) -> Parser:
     """Return the parser, with the flags of the called command alone: the module of worst-case imports JAX."""
     root = Parser(prog="python -m experiments", description="Experiments with the engine.")
@@ -67,7 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         flags = parser(argv).parse_args(argv)
         config = flags.config(**fields_given(flags.config, vars(flags)))
-        return search(config) if flags.command == "worst-case" else reproduce(flags.command, config)
+        if flags.command != "worst-case":
+            return reproduce(flags.command, config)
+        from exaul.engine.logs.files import save
+        from experiments.worst_case import run
+
+        save(run(config), sys.stdout)
+        return 0
 
     return terminal.run_guarded("experiments", command)
 

@@ -5,7 +5,6 @@ import platform
 import re
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -54,17 +53,7 @@ def stamp() -> Row:
         "versions": versions(),
         "commit": subprocess.run(commit, cwd=FOLDER.parent, capture_output=True, text=True).stdout.strip(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    } | gpu_fields()
-
-
-def gpu_fields() -> Row:
-    """Return driver, clocks and power limit of NVIDIA devices, as far as known."""
-    fields = "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit"
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
-    with suppress(OSError, ValueError, IndexError, subprocess.CalledProcessError):
-        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        return dict(zip(fields, lines[0].split(", "), strict=True))
-    return {}
+    }
 
 
 def save(name: str, rows: Sequence[Row]) -> Path:

@@ -1,6 +1,6 @@
 """Configuration of the paper's experiments: flags, records and scale."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from exaul import Sweep
@@ -56,10 +56,9 @@ class Paper(Layout):
         check_known("grid", () if self.grid is None else (self.grid,), GRIDS)
         for alpha in self.alphas:
             self.sweep(alphas=alpha, learners=self.learners, sources=self.sources)  # which checks them
-        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        if self.logs and "sources" in changed:
+        if self.logs and self.sources != PROFILES:
             raise BadInput("logs: given together with sources; choose one of the two")
-        for name in (f.name for f in fields(Layout) if f.name in changed and not self.logs):
+        for name in () if self.logs else self.changed:
             raise BadInput(f"{name}: given without logs; a built-in profile has no such column")
 
     def load(self) -> EasyAndHard:

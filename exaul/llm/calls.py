@@ -83,11 +83,6 @@ class Calls:
         except sqlite3.Error as error:
             raise BadInput(f"{path}: cannot be used ({error})") from error
 
-    def check_budget(self) -> None:
-        """Raise BudgetReached if the budget is spent."""
-        if self.budget is not None and self.spent >= self.budget:
-            raise BudgetReached("the budget is reached")
-
     def get(self, key: str) -> Reply | None:
         """Return the stored reply to a call, or None.
 

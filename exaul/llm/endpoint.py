@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from exaul.engine.checks import BadInput, check_holds, join_lines, shorten
-from exaul.llm.calls import CallFailed, CallRefused, Calls, key_of
+from exaul.llm.calls import BudgetReached, CallFailed, CallRefused, Calls, key_of
 from exaul.llm.replies import MAX_TOKENS, Reply, Unreadable, check_size, reply_of
 
 if TYPE_CHECKING:
@@ -149,7 +149,9 @@ class Endpoint:
 
     async def _call(self, key: str, request: Mapping[str, Any]) -> Reply:
         async with self._slots, self._pace:
-            self._calls.check_budget()  # after the wait, during which others may have spent it
+            calls = self._calls
+            if calls.budget is not None and calls.spent >= calls.budget:  # others may have spent it during the wait
+                raise BudgetReached("the budget is reached")
             try:
                 reply = reply_of(await self._send(request), self.redact)
             except CallRefused as refused:

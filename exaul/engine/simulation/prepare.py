@@ -40,7 +40,7 @@ class PreparedSource:
     sweep: Sweep
     environment_name: str  # with the values that were set for tunables and feedback
     environment: Environment
-    tunable_values: Floats  # of an adaptive environment: [tunables], or [B, tunables] for other values in each copy
+    tunable_values: Floats  # [tunables] of an adaptive environment
     learners: tuple[PreparedLearner, ...]
     horizon: int
     checkpoints: NDArray[np.int64]  # [P] rounds, the last the horizon

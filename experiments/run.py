@@ -64,15 +64,11 @@ class Runner:
         experiment = find_experiment(name)
         parts = [part for part in self.parts(name) if "exaul" in (part.sweep.learners or ("exaul",))]
         true_results = self._results(name, parts)
-        pairs = list(zip(true_results, parts, strict=True))
-        posed = {
-            impostor: [part._replace(sweep=impostors.impostor_sweep(learner, result)) for result, part in pairs]
-            for impostor, learner in impostors.IMPOSTORS.items()
-        }
-        self._results(f"{name}, impostors", [part for impostor_parts in posed.values() for part in impostor_parts])
         judged = {}
-        for impostor, impostor_parts in posed.items():
-            results = list(zip(true_results, self._results(impostor, impostor_parts), strict=True))
+        for impostor, learner in impostors.IMPOSTORS.items():
+            sweeps = [impostors.impostor_sweep(learner, result) for result in true_results]
+            posed = [part._replace(sweep=sweep) for part, sweep in zip(parts, sweeps, strict=True)]
+            results = list(zip(true_results, self._results(f"{name}, {impostor}", posed), strict=True))
             judged[impostor] = experiment.judge(impostors.with_impostor_rows(tables, results))
         judged |= {impostor: experiment.judge(tables, derive) for impostor, derive in experiment.impostors.items()}
         held = experiment.judge(tables)["holds"]

@@ -35,7 +35,7 @@ def reproduce(command: str, paper: Paper) -> int:
 
 
 def parser(argv: Sequence[str]) -> Parser:
-    """Return the parser, with the flags of the called command alone: the module of worst-case imports JAX."""
+    """Return the parser, with the flags of the called command alone: the module of worst-case imports SciPy."""
     root = Parser(prog="python -m experiments", description="Experiments with the engine.")
     commands = root.add_subparsers(title="experiments", dest="command", required=True, metavar="NAME")
     for name, text in TEXTS.items():

@@ -217,7 +217,8 @@ class Numbers(dict):
 
 def value(equation: str) -> complex:
     """Return the value of one side of an equation; `max_t`, `sum_t` and `E` bind what follows, as a plus does."""
-    names = Numbers(exp=cmath.exp, ln=cmath.log, max=lambda x, y: x + 2 * y, frac=lambda x: lambda y: x / y)
+    names = Numbers(exp=cmath.exp, ln=cmath.log, sqrt=cmath.sqrt)
+    names |= {"max": lambda x, y: x + 2 * y, "frac": lambda x: lambda y: x / y}
     python = re.sub(r"\\left|\\right|\\(?=frac)", "", equation).translate(str.maketrans("{}'", "()_"))
     python = re.sub(r"\b(?:max_t|sum_t|E)\b", "+ 1 +", re.sub(r"\bln (\w+)", r"ln(\1)", python)).replace("^", "**")
     return eval(re.sub(r"(?<=[\w)]) +(?=[\w(])", " * ", python), {}, names)

@@ -15,7 +15,9 @@ from io import StringIO
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns, rmtree
 from tempfile import TemporaryDirectory
+from textwrap import dedent
 from typing import Any
+from unittest.mock import patch
 
 from zensical.main import cli
 
@@ -71,7 +73,7 @@ GALLERY = {  # by name of the figure: Python's arguments to draw it, and the pat
 }
 INLINE_CODE = re.compile(r"^ *```.*?^ *```|(?<!`)`([^`]+)`(?!`)", re.DOTALL | re.MULTILINE)  # or a block, without 1
 SYMBOL = re.compile(r"(?<!`)`([A-Za-z][01]?)`(?!`)")
-FLAG = re.compile(r"^  --([a-z-]+)(.*(?:\n {8,}.*)*)", re.MULTILINE)  # of a help, with its text; not -h, --help
+ENTRY = re.compile(r"^  (\S.*?)(?:  +|\n {8,})(.+)", re.MULTILINE)  # of a help: a flag or argument, and its text
 WORD = re.compile(r"<li>([^<:]+): (.+?)</li>", re.DOTALL)  # of the glossary, with its text
 FIELD = re.compile(r"<pre><code>\w+(:| =)")
 METHOD = re.compile(r"\.[A-Z]\w*\.\w+$")
@@ -102,17 +104,29 @@ def gallery(names: list[str]) -> None:
 
 
 def help_of(name: str) -> str:
-    """Return the help of a command."""
-    with redirect_stdout(StringIO()) as printed:
+    """Return the help of a command, with each text in one line."""
+    with redirect_stdout(StringIO()) as printed, patch.dict(os.environ, COLUMNS="9999"):
         run_command([*name.split(), "--help"])
-    return printed.getvalue()
+    return printed.getvalue().strip()
 
 
-def linked_help(name: str) -> str:
-    """Return the help of a command as HTML, where each flag is a link to itself."""
-    anchor = rf"{name.replace(' ', '-')}-\2"
-    link = rf'<a id="{anchor}" href="#{anchor}">--\2</a>'
-    return re.sub(r"^(  (?:-\w, )?)--([a-z-]+)", rf"\1{link}", escape(help_of(name)), flags=re.MULTILINE)
+def listed_help(name: str) -> str:
+    """Return the help of a command as Markdown: lists of HTML by group, where each flag is a link to itself."""
+    usage, description, *groups = help_of(name).split("\n\n")
+    parts = [f"{description[0].upper()}{description[1:]}.", f"```sh\n{usage.removeprefix('usage: ')}\n```"]
+    anchor = name.replace(" ", "-")
+    for title, _, body in (group.partition("\n") for group in groups):
+        entries = ENTRY.sub(r"<dt><code>\1</code></dt><dd>\2</dd>", escape(body, quote=False))
+        entries = re.sub(
+            "(?<=<dt><code>)--([a-z-]+)", rf'<a id="{anchor}-\1" href="#{anchor}-\1">\g<0></a>', entries
+        )
+        entries = re.sub(r"'(exaul [a-z -]+)'|(?<=[ (])(--[\w-]+)", r"<code>\1\2</code>", entries)
+        entries = re.sub(r"docs/([a-z-]+)\.md", r'<a href="../\1.md">\g<0></a>', entries)
+        if title == "examples:":
+            parts.append(f"Examples:\n\n```sh\n{dedent(body)}\n```")
+        elif title != "options:":  # --help alone
+            parts.append(f"**{title.capitalize()}**\n\n<dl>\n{entries}\n</dl>")
+    return "\n\n".join(parts)
 
 
 def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -138,8 +152,9 @@ def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
             kept += [item | {"title": word, "text": f"<p>{text}</p>"} for word, text in WORD.findall(item["text"])]
     flags: dict[str, list[tuple[str, str]]] = {}
     for command in COMMAND_MODULES:
-        for flag, text in FLAG.findall(help_of(command)):
-            flags.setdefault(flag, []).append((command, " ".join(text.split())))
+        for flag, text in ENTRY.findall(help_of(command)):
+            if name := re.match("--([a-z-]+)", flag):
+                flags.setdefault(name[1], []).append((command, f"{flag[name.end() :]} {text}".strip()))
     page = next(item for item in items if item["location"].endswith("docs/reference/commands/"))
     for flag, uses in flags.items():
         text = f"<p>{escape(uses[0][1])}</p><p>{', '.join(f'exaul {command}' for command, _ in uses)}</p>"
@@ -193,7 +208,7 @@ def main(arguments: list[str]) -> None:
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff"):
         copy(ROOT / name, PAGES)
     page = PAGES / "docs" / "reference" / "commands.md"
-    sections = [f"## exaul {name}\n\n<pre><code>{linked_help(name)}</code></pre>\n" for name in COMMAND_MODULES]
+    sections = [f"## exaul {name}\n\n{listed_help(name)}\n" for name in COMMAND_MODULES]
     page.write_text("\n".join([COMMANDS_INTRODUCTION, *sections]), encoding="utf-8")
     for notebook in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
         page = (PAGES / notebook.relative_to(ROOT)).with_suffix(".md")

@@ -180,8 +180,10 @@ def _ungrouped(factor: str) -> str:
 
 
 def to_mathml(latex: str, shown: str = "inline") -> str:
-    """Return LaTeX as MathML, in which a minus after ``(`` or ``=`` is a sign, without spaces."""
-    return re.sub("(&#x000(?:28|3D);</mo><mo)(?=>&#x02212;)", r'\1 form="prefix"', convert(latex, display=shown))
+    """Return LaTeX as MathML, in which a minus after ``(``, ``=`` or ``<`` is a sign, without spaces."""
+    return re.sub(
+        "(&#x0(?:0028|003[C-E]|226[45]);</mo><mo)(?=>&#x02212;)", r'\1 form="prefix"', convert(latex, display=shown)
+    )
 
 
 def _pieces(text: str) -> list[str]:

@@ -182,7 +182,7 @@ def test_equations_are_told_from_other_code_and_translated():
     equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
     assert [code for code in EQUATIONS + OTHERS if equations.is_equation(code)] == EQUATIONS
     assert {text: equations.to_latex(text) for text in LATEX} == LATEX
-    assert equations.inline("x = -exp(-u) - 1").count('<mo form="prefix">&#x02212;') == 2
+    assert equations.inline("x > -exp(-u) - 1 <= -y").count('<mo form="prefix">&#x02212;') == 3
     assert [equations.inline(f"R_t = {' + '.join(['s_t'] * n)}").count("<wbr>") for n in (7, 8)] == [0, 8]
 
 
@@ -345,7 +345,7 @@ def test_long_names_in_headings_break_between_their_parts():
 
 
 def test_code_of_the_reference_is_no_wider_than_its_column():
-    """Without scrolling, at the 68rem of site.css."""
+    """Without scrolling, at the widths of site.css."""
     pages = "\n".join(path.read_text(encoding="utf-8") for path in DOCS if "reference" in path.parts)
     blocks = re.findall(r"^```\w+\n(.*?)^```", pages, re.DOTALL | re.MULTILINE)
     assert len(blocks) > 20

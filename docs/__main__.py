@@ -75,6 +75,7 @@ INLINE_CODE = re.compile(r"^ *```.*?^ *```|(?<!`)`([^`]+)`(?!`)", re.DOTALL | re
 SYMBOL = re.compile(r"(?<!`)`([A-Za-z][01]?)`(?!`)")
 ENTRY = re.compile(r"^  (\S.*?)(?:  +|\n {8,})(.+)", re.MULTILINE)  # of a help: a flag or argument, and its text
 WORD = re.compile(r"<li>([^<:]+): (.+?)</li>", re.DOTALL)  # of the glossary, with its text
+ALERT = re.compile(r"^> \[!(\w+)\]\n((?:> .*\n)+)", re.MULTILINE)
 FIELD = re.compile(r"<pre><code>\w+(:| =)")
 METHOD = re.compile(r"\.[A-Z]\w*\.\w+$")
 COMMANDS_INTRODUCTION = """# The command line
@@ -163,6 +164,11 @@ def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
+def as_admonition(alert: re.Match[str]) -> str:
+    """Turn an alert of GitHub into an admonition of the site."""
+    return f"!!! {alert[1].lower()}\n{re.sub('^> ', '    ', alert[2], flags=re.MULTILINE)}"
+
+
 def with_breaks(cell: re.Match[str]) -> str:
     """Let a narrow table break the long names of its first column between their parts, not within a word."""
     parts = r"(?<=[/_.])|(?<=[a-z])(?=[A-Z])"
@@ -215,7 +221,7 @@ def main(arguments: list[str]) -> None:
         page.write_text(notebook_page(notebook), encoding="utf-8")
     for page in PAGES.rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace(".ipynb)", ".md)")  # on the site, a notebook is a page
-        text = re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE)
+        text = ALERT.sub(as_admonition, re.sub(r"^\| [^|]*", with_breaks, text, flags=re.MULTILINE))
         if page.name == "proofs.md":  # elsewhere code that is one letter may be a name
             text = SYMBOL.sub(lambda x: f"<span>{inline(x[1])}</span>", text)
         page.write_text(INLINE_CODE.sub(with_whole_flags, text), encoding="utf-8")

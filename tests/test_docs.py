@@ -255,6 +255,18 @@ def test_a_list_keeps_its_first_number():
     assert '<ol start="7">' in markdown("7. a\n8. b", extensions=[x for x in settings if x != "pymdownx"])
 
 
+def test_alerts_of_github_are_admonitions_and_no_page_has_other_quotes():
+    site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
+    assert (
+        site.ALERT.sub(site.as_admonition, "a\n\n> [!WARNING]\n> b\n> c\n\nd")
+        == "a\n\n!!! warning\n    b\n    c\n\nd"
+    )
+    pages = {page.name: prose(page.read_text(encoding="utf-8")) for page in PAGES}
+    alerts = sum(len(site.ALERT.findall(text)) for text in pages.values())
+    assert 0 < alerts <= 6, "a reader skips what is everywhere"
+    assert [name for name, text in pages.items() if re.search("^> ", site.ALERT.sub("", text), re.MULTILINE)] == []
+
+
 def test_terms_in_docstrings_are_equations_and_pages_are_links():
     fields = pytest.importorskip("docs.fields", reason="uv sync --group docs")
     assert fields.with_links("``Own``, ``own``, ``grid``") == ("[`Own`](extend.md#exaul.Own), ``own``, ``grid``")

@@ -158,7 +158,9 @@ def searched(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 flags.setdefault(name[1], []).append((command, f"{flag[name.end() :]} {text}".strip()))
     page = next(item for item in items if item["location"].endswith("docs/reference/commands/"))
     for flag, uses in flags.items():
-        text = f"<p>{escape(uses[0][1])}</p><p>{', '.join(f'exaul {command}' for command, _ in uses)}</p>"
+        text = (
+            f"<p>{escape(uses[0][1], quote=False)}</p><p>{', '.join(f'exaul {command}' for command, _ in uses)}</p>"
+        )
         location = f"{page['location']}#{uses[0][0].replace(' ', '-')}-{flag}"
         kept.append(page | {"location": location, "level": 2, "title": f"--{flag}", "text": text})
     return kept

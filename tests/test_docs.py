@@ -319,6 +319,7 @@ def test_the_search_has_flags_and_full_names_but_no_fields():
     assert found["--flips"]["location"] == "docs/reference/commands/#sweep-flips"
     assert 'id="sweep-flips"' in site.listed_help("sweep")
     assert re.fullmatch("<p>P .+ on a wrong one .+</p><p>exaul sweep, exaul plan, .+</p>", found["--flips"]["text"])
+    assert "the paper's" in found["--grid"]["text"]  # the search shows entities as they are
     settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["plugins"]["search"]
     assert re.split(settings["separator"], "Own lowest_threshold") == ["Own", "lowest_threshold"]
 
@@ -331,7 +332,7 @@ def test_long_names_in_a_first_column_break_between_their_parts():
     assert re.sub(r"^\| [^|]*", site.with_breaks, row) == f"{cell}| `exaul_key_alpha_ratio` |"
 
 
-def test_on_a_phone_help_fits_and_no_flag_is_broken(tmp_path):
+def test_on_a_phone_help_fits_and_no_flag_or_code_of_a_table_is_broken(tmp_path):
     site = pytest.importorskip("docs.__main__", reason="uv sync --group docs")
     code = "`exaul plan --alpha 0.1 --warm-start LOG --per-day N --audits-per-day M`"
     block = f"```sh\n{code}\n```"
@@ -339,12 +340,16 @@ def test_on_a_phone_help_fits_and_no_flag_is_broken(tmp_path):
     inline = site.INLINE_CODE.sub(site.with_whole_flags, f"`a` --b `c` {code}").removeprefix("`a` --b `c` ")
     style = f"<style>{(ROOT / 'docs' / 'site.css').read_text(encoding='utf-8')}</style>"
     paragraphs = "".join(f"<p style='width: {width}em'>{inline}" for width in range(10, 30))
-    (tmp_path / "page.html").write_text(f"{style}<body class=md-typeset>{site.listed_help('plan')}{paragraphs}")
+    table = f"<table><td>{'a ' * 99}</td><td><code>missing='skip'</code></td><td>{'b ' * 99}</td></table>"
+    (tmp_path / "page.html").write_text(
+        f"{style}<body class=md-typeset>{site.listed_help('plan')}{table}{paragraphs}"
+    )
     lines = "[...document.querySelectorAll('p code span')].map(flag => flag.getClientRects().length)"
     with Browser(tmp_path / "profile") as browser:
         browser.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
         browser.open((tmp_path / "page.html").as_uri())
         assert browser.evaluate("Math.max(...[...document.querySelectorAll('dl')].map(x => x.scrollWidth))") < 400
+        assert browser.evaluate("document.querySelector('td code').clientHeight") < 24  # one line
         assert browser.evaluate(lines) == [1] * 80
         assert browser.evaluate("document.querySelector('p code').textContent") == code.strip("`")  # to copy
 

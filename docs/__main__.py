@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from zensical.main import cli
 
-from docs.equations import inline
+from docs.equations import LONG_CODE, inline
 from exaul.commands.main import COMMAND_MODULES
 from exaul.commands.main import main as run_command
 from exaul.commands.terminal import refuse
@@ -182,7 +182,7 @@ def with_whole_flags(code: re.Match[str]) -> str:
     if not re.fullmatch(r"[\w\s./:,='-]+\s--[\w\s./:,='-]+", code[1] or ""):
         return code[0]
     flags = re.sub(r"--[\w-]+", r"<span>\g<0></span>", code[1])
-    return f"<code>{flags}</code>"
+    return f'<code class="long">{flags}</code>' if len(code[1]) > LONG_CODE else f"<code>{flags}</code>"
 
 
 def notebook_page(path: Path) -> str:

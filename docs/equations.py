@@ -34,6 +34,7 @@ TOKEN = re.compile(r"\\\w+|[A-Za-z]\d|[A-Za-z]+(?:_[a-z]{2,})*|\d+,\d{3}|[\d.]*\
 WORD = re.compile(r"[A-Za-z]{2,}(?:_[a-z]+)*|\d+,\d+")  # a token that is text, unless SIGNS has it
 BREAK = re.compile(r" (?=[<>]=? |= |<- |[-+] )")  # where a long equation may be broken, outside parentheses
 LONG_EQUATION = 30  # characters; it may scroll
+LONG_CODE = 40  # characters, about a line on a phone
 BROKEN_EQUATION = 50  # characters, from which it may be broken
 
 
@@ -233,6 +234,16 @@ class DisplayedEquations(Treeprocessor):
                 block.tag, block.text = "p", self.md.htmlStash.store(display(text))
 
 
+class LongCode(Treeprocessor):
+    """Marks long code within a sentence, which is broken at its spaces (site.css)."""
+
+    def run(self, root: Element) -> None:
+        """Add its class, after the code was found."""
+        for code in root.iter("code"):
+            if len(code.text or "") > LONG_CODE:
+                code.set("class", "long")
+
+
 class BreakableNames(Postprocessor):
     """Lets a narrow page break the long names in headings of the reference between their parts."""
 
@@ -245,8 +256,9 @@ class Equations(Extension):
     """The extension of Python-Markdown."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
-        """Register both processors; no page quotes, and ``>= 0`` may start a paragraph."""
+        """Register the processors; no page quotes, and ``>= 0`` may start a paragraph."""
         md.parser.blockprocessors.deregister("quote")
         md.inlinePatterns.register(InlineEquations(r"(?<![\\`])(`+)(?!`)(.+?)(?<!`)\1(?!`)", md), "equations", 191)
         md.treeprocessors.register(DisplayedEquations(md), "displayed-equations", 40)
+        md.treeprocessors.register(LongCode(md), "long-code", 15)
         md.postprocessors.register(BreakableNames(md), "breakable-names", 0)

@@ -249,6 +249,13 @@ def test_symbols_in_the_sentences_of_the_proofs_are_equations():
     assert re.findall(r"(?<![\w'])[B-HJ-Zb-z]\b.{,20}", rest) == []
 
 
+def test_long_code_in_a_sentence_has_a_class():
+    equations = pytest.importorskip("docs.equations", reason="uv sync --group docs")
+    markdown = pytest.importorskip("markdown", reason="uv sync --group docs").markdown
+    shown = [markdown(f"`{code}`", extensions=[equations.Equations()]) for code in ("run(a)", f"run({'a' * 40})")]
+    assert [text.count('<code class="long">') for text in shown] == [0, 1]
+
+
 def test_a_list_keeps_its_first_number():
     markdown = pytest.importorskip("markdown", reason="uv sync --group docs").markdown
     settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["markdown_extensions"]

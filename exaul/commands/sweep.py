@@ -107,7 +107,7 @@ class Figures(Configuration):
     def __post_init__(self) -> None:
         check_holds("width", self.width, 2 <= self.width <= 40, "from 2 to 40 inches")
         if self.out is None and self.chosen:
-            raise BadInput(f"{', '.join(self.chosen)}: given without out, the folder for what is chosen")
+            raise BadInput(f"{', '.join(self.chosen)}: given without --out DIR, the folder for what is chosen")
 
     @property
     def chosen(self) -> dict[str, tuple[Any, ...]]:

@@ -49,7 +49,7 @@ BAD = {
     "--state s --warm-start log.csv --log-score msp": "; did you mean score_msp?",
     "--state s --warm-start log.csv": "; name its column of scores with --log-score COL; did you mean score_msp?",
     "--state s --warm-start both.csv": "; name its label column with --log-error COL or --log-correct COL, or u",
-    "--state s --score score_msp --upstream http://u": "a score to compute; --log-score names a column",
+    "--state s --score confidence --upstream http://u": "https://…; --log-score names a column of the log",
     "--state s --score score_msp": "gateway flags need it; --log-score names a column",
     "--state s --texts some": "texts: 'some' is unknown",
     "--state s --retain-days -1": "--retain-days: -1",

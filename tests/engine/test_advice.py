@@ -109,14 +109,14 @@ def test_a_large_log_that_does_not_change_is_advised_and_its_promise_is_that_of_
             f"{100 * row[x]:.1f}% ({100 * row[f'{x}_q05']:.1f} to {100 * row[f'{x}_q95']:.1f})"
             for x in ("fdr", "answered")
         ]
-    few = "; a mean outside its range is that of a few halves that differ much from the others\n\n"
+    few = "\na mean outside its range is that of a few halves that differ much from the others"
     assert few not in advice.describe_halves(table)
     assert few in advice.describe_halves(table.assign(answered=table["answered_q95"] + 0.01))
 
 
 def test_the_few_halves_that_answer_do_not_speak_for_the_others():
     """A threshold answers on few halves where two rows at the top are right, on most where six are."""
-    note = "; an FDR is of the halves in which something is answered\n\n"
+    note = "\nan FDR is of the halves in which something is answered"
     for count, is_shown in ((2, False), (6, True)):
         scores, errors = np.linspace(1, 0, 400), np.ones(400)
         errors[:count] = 0
@@ -248,7 +248,7 @@ def test_a_summary_says_what_thresholds_can_answer_and_advises_the_step_of_progr
     close, sweep = log._replace(scores=1 - (1 - log.scores) / 1e4), SMALL | {"learners": ("aci-rank",)}
     text = run(Sweep(**sweep, alphas=(0.05,)), [close]).summary()
     share = answerable(log.scores, log.errors, 0.05)  # of the log, of which a trial draws a part
-    assert f"that a threshold can answer of the records played with an FDR of at most alpha: {share:.1%}\n" in text
+    assert f"the most that a threshold at the target can answer of the records played: {share:.1%}\n" in text
     first = text.partition("\n\ntarget: ")[0]
     assert "thresholds, which a sweep takes by default, answer at best 0.0% at alpha = " in first
     assert "at best" not in run(Sweep(**sweep, alphas=(0.05,), grid="logit"), [close]).summary()
@@ -270,7 +270,7 @@ def test_no_fixed_threshold_answers_more_of_what_is_played_than_is_said(environm
         environment=environment, warm_start=0.5, trials=2, learners="best-fixed", lambdas=range(1, 40), alphas=0.1
     )
     result = run(sweep, [log])
-    line = r"can answer of the records played with an FDR of at most alpha: ([\d.]+)%"
+    line = r"a threshold at the target can answer of the records played: ([\d.]+)%"
     said, held = re.search(line, result.summary())[1], result.trials.query("fdr <= 0.1")
     assert len(held) > 10
     assert 0 <= float(said) / 100 - (held["answered"] / 500).max() < 0.03
@@ -281,9 +281,9 @@ def test_the_use_of_a_log_is_told_for_each_advised_alpha():
     text = run(sweep, [made_up(8_000)]).summary()
     assert "in a program" not in run(replace(sweep, learners=("ew",)), [made_up(8_000)]).summary()
     for where, use in (("in a program", "Abstainer(alpha=0.05, "), ("as a service", "exaul serve --alpha 0.05 ")):
-        assert re.search(rf"\n{where}, with alpha = 0\.05 or 0\.1( \(.*\))?:\n  {re.escape(use)}", text)
-    hint = "(--upstream URL, with the --score that computes score_verbal, puts it in front of a model; --audit"
-    assert "(--upstream URL puts it in front of a model; --audit SHARE" in text
+        assert re.search(rf"\n{where}, with alpha = 0\.05 or 0\.1:\n  {re.escape(use)}", text)
+    hint = "\n--upstream URL, with the --score that computes score_verbal, puts it in front of a model. --audit"
+    assert "\n--upstream URL puts it in front of a model. --audit SHARE" in text
     assert hint in run(replace(sweep, score="score_verbal"), [made_up(8_000)]).summary()
 
 

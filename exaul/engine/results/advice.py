@@ -201,22 +201,20 @@ def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
     chosen = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    later = f"({sweep.upstream_hint}; --audit SHARE cannot be added later)"
-    service = f"as a service{chosen} {later}:\n{COMMAND}{sweep.as_service(alpha, log)}"
-    return f"in a program{chosen}:\n{COMMAND}Abstainer({program})\n{service}"
+    service = f"as a service{chosen}:\n{COMMAND}{sweep.as_service(alpha, log)}"
+    later = f"{sweep.upstream_hint}. --audit SHARE cannot be added later."
+    return f"in a program{chosen}:\n{COMMAND}Abstainer({program})\n{service}\n{later}"
 
 
 def describe_halves(table: Table, width: int | None = None) -> str:
     """Return what was answered of one half after a start from the other, as a table with its title."""
-    title = (
-        f"the shares to plan with, from {HALVES} random halves of the log: each line starts from one half and "
-        "plays as many rows drawn from the other, which it has not seen (mean, and 5% to 95% of the halves)"
-    )
+    title = f"the shares to plan with: means over {HALVES} random halves of the log (5% to 95% of the halves)"
+    legend = ["each line starts from one half, and plays as many rows drawn from the other, which it has not seen"]
     means, lows, highs = (table[[f"fdr{x}", f"answered{x}"]].to_numpy() for x in ("", "_q05", "_q95"))
     if ((means < lows - 0.0005) | (means > highs + 0.0005)).any():  # by more than the rounding
-        title += "; a mean outside its range is that of a few halves that differ much from the others"
+        legend.append("a mean outside its range is that of a few halves that differ much from the others")
     if ((table["answered_q05"] == 0) & (table["fdr"] >= 0)).any():
-        title += "; an FDR is of the halves in which something is answered"
+        legend.append("an FDR is of the halves in which something is answered")
     keys = {"log": "source", "learner": "learner", "alpha": "alpha"}
     keys = {title: name for title, name in keys.items() if name == "learner" or table[name].nunique() > 1}
     rows = [
@@ -225,7 +223,8 @@ def describe_halves(table: Table, width: int | None = None) -> str:
         for _, row in table.iterrows()
     ]
     names = len(keys) - ("alpha" in keys)
-    return f"{title}\n\n{format_table(rows, width, names=names, kept=len(keys) + 1)}"
+    table = format_table(rows, width, names=names, kept=len(keys) + 1)
+    return "\n\n".join([title, table, "\n".join(legend)])
 
 
 def _sentence(row: Any, step: str) -> str:

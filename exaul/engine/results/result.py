@@ -128,7 +128,7 @@ class Result:
         marked = advice.advised(self.advice, trials)
         advised = {alpha: f"{name}{self._step}" for alpha, name in marked.items()}
         waits = sweep.delay or sweep.feedback.may_be_missing
-        at_once = "" if waits else ", if each shown answer is rated correctly and at once"
+        at_once = "" if waits else ", each rated correctly and at once"
         condition = describe_waiting(sweep.feedback, played["horizon"]) or at_once
         answerable = {float(alpha): share for alpha, share in played["answerable"].items()}
         shares = answerable if played["segments"] == 1 else {}  # after a shift, several are the best

@@ -87,7 +87,7 @@ def describe_warm_start(source: Mapping[str, Any]) -> str:
     """Return a line per learner of a manifest's source that starts from a log; empty without one."""
     log_entry = source["warm_start"] or {"shares": {}}
     return "\n".join(
-        f"{describe_start(log_entry, learner, by_alpha)}; all trials share this start, and other rows may do worse"
+        f"{describe_start(log_entry, learner, by_alpha)}. All trials share this start; other rows may do worse."
         for learner, by_alpha in log_entry["shares"].items()
     )
 
@@ -131,23 +131,22 @@ def summarize(
         target = f"at most {100 * alpha:.6g}% of the shown answers are wrong (FDR <= alpha = {alpha:g})"
         parts += [f"target: {target}", format_table(rows, width, kept=2 + ("lambda" in rows[0]))]
     start = "" if trials["warm_start"].notna().any() else NOT_FROM_LOG
-    aims = "it aims at the target, so trials end a little above or below it"
-    legend = [f"{ADVISED.strip()}: advised (below){start}; {aims}"] if is_starred else []
+    aims = "It aims at the target, so trials end a little above or below it."
+    legend = [f"{ADVISED.strip()}: advised (below){start}. {aims}"] if is_starred else []
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
-        asked, whatever = f"after {trials['horizon'].iloc[0]:,} questions", "whatever the questions and their order"
-        share = "if as many are answered as here, at most this share of the answers is wrong"
-        claimed = "; of your own learner, as you claim it" * any(":" in name for name in trials["learner"].unique())
-        legend.append(f"proven limit: {asked}, {share}, {whatever}{condition} (-: none that is certain){claimed}")
+        asked = f"after {trials['horizon'].iloc[0]:,} questions, whatever they are and in whatever order"
+        held = f"It holds for as many answers as here{condition}. No limit is certain where it is '-'."
+        claimed = " Of your own learner, it is as you claim." * any(":" in x for x in trials["learner"].unique())
+        legend.append(f"proven limit: {asked}, at most this share of the answers is wrong. {held}{claimed}")
     if "best-fixed" in set(trials["learner"]):
-        legend.append("best-fixed: the threshold of least loss (the paper's) in hindsight")
+        legend.append("best-fixed: the threshold that has, in hindsight, the least of the paper's loss")
     where = " (alpha = {:g})" * (len(shares) > 1)
     if texts := ", ".join(f"{share:.1%}{where.format(alpha)}" for alpha, share in shares.items()):
-        sentence = "the most that a threshold can answer of the records played with an FDR of at most alpha"
-        more = "; a learner that moves between thresholds may answer more" if is_beaten else ""
-        legend.append(f"{sentence}: {texts}{more}")
+        more = ". A learner that moves between thresholds may answer more." if is_beaten else ""
+        legend.append(f"the most that a threshold at the target can answer of the records played: {texts}{more}")
     for log in trials.loc[trials["learner"] == FROM_LOG, "warm_start"].unique():
-        halves = " (the advice below: from half of all rows)" * is_starred
-        legend.append(f"{FROM_LOG}: aci-rank, started from {log}, in place of a log of yours{halves}")
+        halves = " The advice below starts from half of all rows." * is_starred
+        legend.append(f"{FROM_LOG}: aci-rank, started from a log: {log}, which stand for yours.{halves}")
     return "\n\n".join([*parts, *(["\n".join(legend)] if legend else [])])
 
 
@@ -206,7 +205,9 @@ def _latex(text: str) -> str:
 def summarize_theory(
     trials: Table, delta: float, answerable: Mapping[float, float], width: int | None = None
 ) -> str:
-    """Return the table of FDR, R_T, regrets, bounds and Lemma 1, with one line per learner and cell, and its title.
+    """Return two tables, one line per learner and cell: of regrets, R_T and Lemma 1, and of the FDR; with bounds.
+
+    Columns without a value are left out.
 
     Args:
         trials: as in ``trials.csv``.
@@ -214,7 +215,7 @@ def summarize_theory(
         answerable: as ``shares_answerable`` returns it.
         width: of the terminal, or None for all columns.
     """
-    table = []
+    table, of_fdr = list[dict[str, str]](), list[dict[str, str]]()
     for cell, rows in _cells(trials):
         is_held = not rows["fdr"].mean() > cell["alpha"] + FDR_TOLERANCE
         best = answerable.get(cell["alpha"], np.nan) if is_held else np.nan
@@ -223,15 +224,18 @@ def summarize_theory(
             "regret\nat most": _limit(rows["regret_bound"], rows["horizon"].iloc[0]),
             "R_T": f"{rows['fdr_risk'].mean():z.0f}",
             "limit\nof R_T": _limit(rows["risk_bound"]),
+            "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
+            "above\nbound": _trials_above(rows.query(BOUNDED)),
+        }
+        table.append(cell | row)
+        row = {
             "FDR": _spread(rows["fdr"]),
             "FDR at most": _below_1(rows["fdr_bound"].fillna(_limit_of_fdr(rows)).mean(skipna=False)),
             "by the paper": _below_1(rows["fdr_bound_paper"].mean(skipna=False)),
-            "R_T by\nLemma 1": _limit(rows["lemma_bound"]),
-            "above\nbound": _trials_above(rows.query(BOUNDED)),
             # at most 100% in each trial
             "of answerable": _text((_coverage(rows) / best).clip(upper=1).mean() if best > 0 else np.nan, "{:.0%}"),
         }
-        table.append(cell | row)
+        of_fdr.append(cell | row)
     meanings = {
         "FDR": "share of the shown answers that are wrong (mean ±standard deviation)",
         "above\nbound": "trials with a regret above its bound (95% interval)",
@@ -239,17 +243,22 @@ def summarize_theory(
         "limit\nof R_T": "what it is at most on every sequence with as many answers (largest of trials); -: none",
         "R_T by\nLemma 1": "what R_T is at most, by Lemma 1 and the regret of the trial (largest)",
         "FDR at most": f"with probability {1 - delta:g} per trial, given what was answered (R1, R4 or R5 of "
-        "docs/proofs.md; mean, -: none below 100%); certain for best-fixed, and where it is the proven limit above",
+        "docs/proofs.md; mean). -: none below 100%. It is certain for best-fixed, and as the proven limit above.",
         "by the paper": "FDR at most, by the paper's theorem (eq. 6)",
         "regret": f"the paper's loss, at most 1 per round, above that of best-fixed ({OVER_TRIALS})",
         "regret\nat most": f"its bound, with probability {1 - delta:g} per trial; -: none; {ABOVE_T}: none below T",
-        "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR "
-        "of at most alpha (if records shift, the mean over segments), in each trial at most 100%, though a learner "
-        f"that moves may answer more; -: unknown, or the FDR is above alpha + {FDR_TOLERANCE:g}",
+        "of answerable": "share answered, of the most that a threshold at the target can answer (if records shift, "
+        "the mean over segments). No trial counts for more than 100%. "
+        f"-: unknown, or the FDR is above alpha + {FDR_TOLERANCE:g}.",
     }
     lam = "" if trials["lambda"].nunique() > 1 else f"lambda = {trials['lambda'].iloc[0]:.4g}, "
     grid = f"{as_range(trials['arms'])} thresholds of the grid {', '.join(trials['grid'].unique())}"
-    return f"regret, R_T and bounds ({lam}{grid})\n\n{format_table(table, width, meanings, kept=3 + (not lam))}"
+    parts = list[str]()
+    for heading, rows in (f"regret, R_T and bounds ({lam}{grid})", table), ("FDR and its bounds", of_fdr):
+        filled = [title for title in rows[0] if any(row[title] != "-" for row in rows)]
+        shown = [{title: row[title] for title in filled} for row in rows]
+        parts += [heading, format_table(shown, width, meanings, kept=3 + (not lam))]
+    return "\n\n".join(parts)
 
 
 def describe_checks(trials: Table, delta: float) -> str:
@@ -260,7 +269,7 @@ def describe_checks(trials: Table, delta: float) -> str:
     checks = {
         "Lemma 1 (which checks the arithmetic)": (named, ~lemma_holds(named)),
         "the limit of R_T": (limited, ~risk_holds(limited)),
-        f"the bound of the regret, where it is below T (probability 1 - {delta})": (bounded, is_above),
+        f"the bound of the regret (with probability {1 - delta:g}, where it is below T)": (bounded, is_above),
     }
     texts = []
     for name, (rows, is_broken) in checks.items():
@@ -268,7 +277,7 @@ def describe_checks(trials: Table, delta: float) -> str:
         where = "; ".join(f"{learner} at alpha = {alpha:g}: {count:,}" for (learner, alpha), count in cells)
         broken = f"is {BROKEN} in {is_broken.sum():,} of {len(rows):,} ({where})"
         texts += [f"{name} {broken if where else f'held in all {len(rows):,}'}"] * (not rows.empty)
-    return f"trials of all learners: {', '.join(texts)}"
+    return f"trials of all learners: {'; '.join(texts)}"
 
 
 def describe_feedback_sums(trials: Table, width: int | None = None) -> str:

@@ -140,9 +140,10 @@ class GatewayFlags(Configuration):
             raise BadInput("fallback: an address is missing; --fallback-key-variable requires one")
         check_positive("upstream_timeout", self.upstream_timeout)
         check_holds("samples", self.samples, 1 <= self.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}")
-        is_column = re.fullmatch(r"score\w*", self.score)
-        check_holds("score", self.score, not is_column, "a score to compute; --log-score names a column of the log")
-        scorer_of(self.score)
+        try:
+            scorer_of(self.score)
+        except BadInput as error:
+            raise BadInput(f"{error}; --log-score names a column of the log") from None
         rules = {"undecided": RULES, "tools": RULES[:2], "without_score": RULES}
         for name, words in ({"withheld": WITHHELD_FORMS, "key": KEY_SOURCES} | rules).items():
             check_known(name, (getattr(self, name),), words)

@@ -199,7 +199,7 @@ def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
     assert [x.get_fillstyle() for x in drawn["fdr"].axes[0].lines[:3]] == ["none", "full", "none"]  # as ever
     assert Path("chosen/table.tex").read_text().count("\naci-rank") == 2
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == written
-    refused(["figures", "out", "--steps", "0.1"], "--steps: given without out, the folder for what is chosen")
+    refused(["figures", "out", "--steps", "0.1"], "--steps: given without --out DIR, the folder for what is chosen")
     refused(["figures", "out", "--steps", "0.2", "--out", "x"], "--steps: 0.2 is not in out, which has 0.05; 0.1")
     refused(
         ["figures", "out", "--learners", "ew", "--out", "x"],

@@ -316,20 +316,20 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         share = rows["of_answerable"]
         row = {
             "of answerable": _text(share.mean(), "{:.1%}"),
-            f"FDR<=alpha+{FDR_TOLERANCE:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
+            f"FDR at most\nalpha + {FDR_TOLERANCE:g}": _text(rows["fdr_within_01"].mean(), "{:.0%}"),
             "traces": f"{len(rows)}",
-            "largest mean R_T": _text(rows["fdr_risk"].max(), "{:.0f}"),
-            "of answerable, 10% quantile": _text(share.quantile(0.1), "{:.1%}"),
+            "largest\nmean R_T": _text(rows["fdr_risk"].max(), "{:z.0f}"),
+            "of answerable,\n10% quantile": _text(share.quantile(0.1), "{:.1%}"),
         }
         lines.append(cell | row)
     meanings = {
-        "of answerable": "share answered, divided by the largest share that a threshold answers with an FDR of at "
-        "most alpha; at most 100% (mean over traces)",
-        f"FDR<=alpha+{FDR_TOLERANCE:g}": "share of the traces",
+        "of answerable": "share answered, of the most that a threshold at the target can answer; at most 100% (mean "
+        "over traces)",
+        f"FDR at most\nalpha + {FDR_TOLERANCE:g}": "on this share of the traces",
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",
-        "largest mean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",
-        "of answerable, 10% quantile": "over the traces",
+        "largest\nmean R_T": "of the traces; R_T is the sum of e - alpha over answers, and its mean is over trials",
+        "of answerable,\n10% quantile": "over the traces",
     }
     return format_table(lines, width, meanings, kept=len(keys) + 1)
 

@@ -14,6 +14,7 @@ from exaul.engine.logs import files
 from exaul.engine.logs.log import Layout, load_log
 from exaul.engine.logs.traces import load_traces, neighbours, short_names
 from exaul.engine.results import figures
+from exaul.engine.results.summary import summarize_traces
 from exaul.kernels.metrics import best_coverage, every_threshold
 from tests.engine.test_session import Stop, files_in, stop_at
 from tests.processes import output_of
@@ -62,7 +63,7 @@ def test_each_trace_or_pair_runs_as_if_alone_and_again_from_the_manifest(environ
     assert result.traces["trace"].drop_duplicates().tolist() == names
     dropped = sum(x["dropped"] for one in result.manifest["sources"] for x in one["records"])
     assert f"{dropped} rows without score or label left out" in result.summary()
-    line = result.summary().splitlines()[1].split()
+    line = result.summary().splitlines()[2].split()
     assert ("nan" in line, line[2] == "-", line[4]) == (False, environment == "gradual-shift", f"{len(names)}")
     assert {p.stem for p in Path("out").glob("*.png")} == {"traces-by-learner"}
     before = files_in("out")
@@ -120,6 +121,7 @@ def test_the_table_over_all_has_the_advice_for_each_trace():
     assert result.traces.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none", "c": "none"}
     assert files.load(Path("out/advice.csv"))["advised"].tolist() == [1, 0, 0, 0, 0, 0]
     assert "to use at alpha = 0.3, of 3 traces: aci-rank on 1 (a); none on 2 (b; c)\n" in result.summary()
+    assert " -0 " not in summarize_traces(result.traces.assign(fdr_risk=-0.3), by_lambda=False)
 
 
 def test_logs_of_a_folder_are_sorted_and_have_distinct_names(capsys):

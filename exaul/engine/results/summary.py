@@ -323,7 +323,7 @@ def summarize_traces(table: Table, by_lambda: bool, width: int | None = None) ->
         }
         lines.append(cell | row)
     meanings = {
-        "of answerable": "share answered of the most that a threshold at the target can answer, at most 100% (mean)",
+        "of answerable": "share answered of the most that a threshold at the target can answer, up to 100% (mean)",
         f"FDR at most\nalpha + {FDR_TOLERANCE:g}": "on this share of the traces",
         "traces": f"those where a fixed threshold answers at least {FEASIBLE:.0%} with an FDR of at most alpha, or "
         "where this is unknown",

@@ -65,7 +65,7 @@ def parser(argv: Sequence[str]) -> Parser:
             help_text = COMMAND_GROUPS[group[0]]
             of_group = groups[""].add_parser(group[0], help=help_text, description=help_text)
             of_group.words = [name.split()[-1] for name in COMMAND_MODULES if name.startswith(group[0])]
-            groups[group[0]] = of_group.add_subparsers(**SUBPARSERS)
+            groups[group[0]] = of_group.add_subparsers(**SUBPARSERS | {"metavar": "|".join(of_group.words)})
         sub = groups["".join(group)].add_parser(verb, help=text, description=text)
         if called is not None:
             command: Command = import_module(f"exaul.commands.{module}").COMMANDS[name]

@@ -185,6 +185,7 @@ def test_a_bad_command_is_answered_by_the_word_that_was_meant_if_there_is_one(ca
     elsewhere["inspect x --trials 3"] = "--trials is a flag of exaul sweep, verify"
     for argv, said in elsewhere.items():
         assert refusal_of(argv.split(), capsys).endswith(f"; {said}\n")
+    assert refusal_of(["journal"], capsys).endswith(" required: start|verify|export\n")
     for argv in ("dance", "sweep --bla", "sweep --trials x", "inspect", "inspect none.csv", "inspect x --alphas 1"):
         assert "did you mean" not in refusal_of(argv.split(), capsys)
 

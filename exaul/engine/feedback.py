@@ -45,14 +45,8 @@ class RatingFlags(Configuration):
     @property
     def feedback(self) -> Feedback:
         """The fields as the kernels' ``Feedback``."""
-        return Feedback(
-            rate=self.feedback_rate,
-            bias=self.bias,
-            flips=self.flips,
-            missing=self.missing,
-            reserve=self.reserve,
-            uncorrected=self.uncorrected,
-        )
+        named = {name: getattr(self, name) for name in Feedback._fields if hasattr(self, name)}
+        return Feedback(self.feedback_rate, **named)
 
 
 class FeedbackFlags(RatingFlags):
@@ -67,11 +61,6 @@ class FeedbackFlags(RatingFlags):
         super().__post_init__()
         check_count("delay", self.delay, 0)
         check_count("expires", self.expires)
-
-    @property
-    def feedback(self) -> Feedback:
-        """The fields as the kernels' ``Feedback``."""
-        return super().feedback._replace(delay=self.delay, expires=self.expires)
 
 
 def describe_feedback(feedback: FeedbackFlags) -> dict[str, str]:

@@ -132,15 +132,6 @@ class OmniscientState(NamedTuple):
     separation: Any  # [] in [0, 1], max(0, 2 AUC - 1) of the score as a classifier of right answers
 
 
-class OmniscientQuery(NamedTuple):
-    """The note that ``omniscient_ask`` leaves for ``omniscient_see``."""
-
-    record: Any  # [] int32
-    answers: Any  # [H], the learner's probability of answering, as in ``mean_answers``
-    memory: Any  # []
-    counts: Any  # [N], ``AdaptivePool.counts``
-
-
 def omniscient_init(pool: AdaptivePool) -> OmniscientState:
     """Start with all records and a learner whose arms are equally likely."""
     arms = pool.grid.shape[0]
@@ -199,19 +190,18 @@ def omniscient_ask(
 
     # ``choices`` is not batched, so this stays a branch under vmap: only one objective is computed
     record = lax.switch(objective.choices[0], [trust, partial(greedy, risk), partial(greedy, regret)])
-    note = OmniscientQuery(record, answers, memory, jnp.asarray(pool.counts))
-    return AskedRecord(cut[record], error[record], note)
+    return AskedRecord(cut[record], error[record], (record, answers, memory, jnp.asarray(pool.counts)))
 
 
 def omniscient_see(state: OmniscientState, question: AskedRecord, answered: Any) -> OmniscientState:
     """Remove the record, refill the pool if it is empty, and update the statistics."""
-    note = question.note
-    remaining = state.remaining.at[note.record].add(-1)
+    record, answers, memory, counts = question.note
+    remaining = state.remaining.at[record].add(-1)
     return OmniscientState(
-        jnp.where(jnp.any(remaining > 0), remaining, note.counts),
+        jnp.where(jnp.any(remaining > 0), remaining, counts),
         state.count.at[question.cut].add(1.0),
         state.wrong.at[question.cut].add(question.error),
-        state.mean_answers + note.memory * (note.answers - state.mean_answers),
+        state.mean_answers + memory * (answers - state.mean_answers),
         state.separation,
     )
 

@@ -192,7 +192,8 @@ def simulate(rule, backend, arms, best, cuts, errors, uniforms, rates, alpha, la
     copies = uniforms.shape[1]
     padded = np.arange(-(-copies // TILE) * TILE, dtype=np.int32) % copies
     record = np.arange(copies, dtype=np.int32) if record is None else record
-    each = Copies.of(*(x[padded] for x in (alpha, *compute_costs(alpha, lam), record)), padded)
+    fields = alpha, *compute_costs(alpha, lam), record, np.arange(copies, dtype=np.int32), *np.ones((2, copies))
+    each = Copies(*fields).take(padded)
     start = first_of(rule, arms, len(padded), best, each.alpha, log)
     decide = _compiled if isinstance(backend, NativeBackend) else _traced
     state, decisions = decide(backend, arms, start, each, cuts.astype(np.int32), errors, uniforms, rates)

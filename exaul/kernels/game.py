@@ -72,14 +72,6 @@ class Copies(NamedTuple):
     eta_scale: Array  # > 0, factor of the learner's eta
     gamma_scale: Array  # >= 0, factor of the learner's gamma
 
-    @staticmethod
-    def of(
-        alpha: Array, answer_cost: Array, abstain_cost: Array, record_stream: Array, draw_stream: Array
-    ) -> "Copies":
-        """Return copies with the learner's own rates."""
-        ones = np.ones(len(alpha))
-        return Copies(alpha, answer_cost, abstain_cost, record_stream, draw_stream, ones, ones)
-
     def rule_params(self, rates: Rates, block: Array, imperfect: ImperfectFeedback | None) -> RuleParams:
         """Return the numbers that a rule reads, at the rates of a block or with factors of ``imperfect.rates``."""
         eta, gamma = (1.0, 1.0) if imperfect else rates

@@ -59,7 +59,7 @@ def simulate_half(log: Records, played: Records, alphas: Floats) -> Sums:
     first, grid = start_from(log, alphas)
     rounds, zeros, costs = len(played.scores), np.zeros(len(alphas), np.int32), np.zeros(len(alphas))
     start = start_copies(aci_rank.rule, len(grid), first, np.arange(len(alphas)), zeros)
-    copies = Copies.of(alphas, costs, costs, zeros, zeros)
+    copies = Copies(alphas, costs, costs, zeros, zeros, *np.ones((2, len(alphas))))
     simulation = NativeSimulation(backend_of(aci_rank, "native", "float64"), copies, start, len(grid), 1)
     cuts, errors = compute_cuts(grid, played.scores)[None], played.errors[None]
     records = RecordBlocks(rounds, cuts, errors, np.zeros((1, rounds)))  # the learner draws nothing

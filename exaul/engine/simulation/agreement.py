@@ -64,7 +64,8 @@ def simulate_briefly(learner: Learner[Any], backend: Any, is_imperfect: bool = F
         pools.append(Pool(cuts, (rng.random(len(scores)) < 1 - scores).astype(np.float64)))
     streams = make_streams(gradual_shift.choose_pool, True, pools, SPAN, 0, number)
     alpha = rng.choice([0.05, 0.2], CHECK_COPIES)
-    copies = Copies.of(alpha, *compute_costs(alpha, np.full(CHECK_COPIES, 32.0)), number, number)
+    costs, scales = compute_costs(alpha, np.full(CHECK_COPIES, 32.0)), np.ones((2, CHECK_COPIES))
+    copies = Copies(alpha, *costs, number, number, *scales)
     rates = rates_of_horizon(learner, SPAN, CHECK_ARMS, False, None, None)
     import jax
 

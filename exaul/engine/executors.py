@@ -1,7 +1,7 @@
 """Executors: calls on the workers of a pool, or of a Ray or Dask cluster."""
 
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
@@ -29,17 +29,6 @@ def check_workers(executor: Executor) -> None:
         raise BadInput(
             'executor: its workers are forked, which JAX does not survive; use mp_context=get_context("spawn")'
         )
-
-
-@contextmanager
-def cancel_on_error(sent: Iterable[Future[Any]]) -> Iterator[None]:
-    """Cancel the calls that have not started if the body raises."""
-    try:
-        yield
-    except BaseException:
-        for future in sent:
-            future.cancel()
-        raise
 
 
 def cause_of(error: Exception) -> Exception:

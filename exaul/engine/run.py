@@ -13,7 +13,7 @@ from exaul.engine import machine, registry
 from exaul.engine import manifest as manifests
 from exaul.engine.checks import BadInput, check_count, check_holds, check_known, quote
 from exaul.engine.environments.oblivious import Oblivious
-from exaul.engine.executors import BatchFailed, Mismatch, cancel_on_error, cause_of, check_workers, describe_error
+from exaul.engine.executors import BatchFailed, Mismatch, cause_of, check_workers, describe_error
 from exaul.engine.folder import Batch, SweepFolder, fill_new, write_manifest
 from exaul.engine.logs import files
 from exaul.engine.logs.files import Table
@@ -273,7 +273,7 @@ def _on_workers(prepared: PreparedSweep, missing: list[Batch], bar: Progress, ex
     """
     failed, run_id = dict[Batch, str](), uuid.uuid4().hex
     sent = dict[Future[tuple[dict[str, Any], totals.Totals]], Batch]()
-    with cancel_on_error(sent):
+    try:
         for batch in missing:
             try:  # a broken executor raises here; the batches that were sent still count
                 sent[executor.submit(run_batch, prepared.sweep, run_id, batch)] = batch
@@ -295,6 +295,9 @@ def _on_workers(prepared: PreparedSweep, missing: list[Batch], bar: Progress, ex
                 raise Mismatch(difference)
             yield batch, arrays
             bar.update(prepared.source_of(batch).rounds_of_copies)
+    finally:
+        for future in sent:
+            future.cancel()  # without an error, all are done, and this does nothing
     if failed:
         reasons = "; ".join(
             f"trials {batch.first} to {batch.last} of {prepared.sources[batch.source_number].name}: {reason}"

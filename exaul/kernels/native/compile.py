@@ -117,43 +117,24 @@ def compile_with_helpers(function: Callable[..., Any], within: tuple[Any, ...] =
     return compiled(types.FunctionType(code, scope, function.__name__, function.__defaults__, cells))
 
 
-def accessors(kind: Any) -> tuple[Any, Any]:
-    """Compile functions that read and write the numbers of one copy, in an array [M, L] for L copies.
+def accessors(count: int) -> tuple[Any, Any]:
+    """Compile functions that read and write the M = ``count`` numbers of one copy, in an array [M, L] for L copies.
 
-    They are ``read(array, copy)``, which returns a NamedTuple of M floats of type ``kind``, and
-    ``write(array, copy, numbers)``.
+    They are ``read(array, copy)``, which returns a tuple of M floats, and ``write(array, copy, numbers)``.
     """
     # A chain of M functions, one per number: with a loop over numbers inside, LLVM would not vectorise the
     # loop over copies.
-
-    @compiled
-    def values(array, copy):
-        return ()
-
-    @compiled
-    def write(array, copy, numbers):
-        pass
-
-    for number in range(len(kind._fields)):
-        values, write = _extend_accessors(values, write, number)
+    if not count:
+        return compiled(lambda array, copy: ()), compiled(lambda array, copy, numbers: None)
+    number, (read_others, write_others) = count - 1, accessors(count - 1)
 
     @compiled
     def read(array, copy):
-        return kind(*values(array, copy))
-
-    return read, write
-
-
-def _extend_accessors(values: Any, write: Any, number: int) -> tuple[Any, Any]:
-    """Extend the functions for the first numbers by one number."""
+        return (*read_others(array, copy), array[number, copy])
 
     @compiled
-    def all_values(array, copy):
-        return (*values(array, copy), array[number, copy])
-
-    @compiled
-    def write_all(array, copy, numbers):
-        write(array, copy, numbers)
+    def write(array, copy, numbers):
+        write_others(array, copy, numbers)
         array[number, copy] = numbers[number]
 
-    return all_values, write_all
+    return read, write

@@ -85,7 +85,7 @@ def _rank_streams(first, last, counts, cuts, rounds, decay, period, high, low, w
 def _compile(learner: Learner[Ranked]) -> Loop:
     rule, is_full = learner.rule, learner.feedback == "full"
     decide, learn = compile_with_helpers(rule.decide), compile_with_helpers(rule.learn)
-    read, write = accessors(type(rule.start))
+    kind, (read, write) = type(rule.start), accessors(len(rule.start))
 
     @compiled
     def advance_block(first, count, period, state, cut, error, u, eta, gamma, copies, inputs, workspace, answered):
@@ -94,7 +94,7 @@ def _compile(learner: Learner[Ranked]) -> Loop:
         read_rounds(inputs[1], copies.record_stream, first, count, low)
         for i in range(count):
             for c in range(answered.shape[1]):
-                numbers = read(state, c)
+                numbers = kind(*read(state, c))
                 answers = u[i, c] < decide(where, numbers, high[i, c], low[i, c])
                 visible_error = error[i, c] if is_full or answers else 0.0
                 write(state, c, learn(where, numbers, answers, visible_error, rule_params(copies, c, eta, gamma)))

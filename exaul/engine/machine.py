@@ -25,11 +25,8 @@ CGROUP_FILES = (  # limit, use, and the part of the use that is a cache which th
 
 def host_memory() -> int:
     """Return the bytes that are free on the host or, if fewer, left to the container."""
-    try:
-        with open("/proc/meminfo") as lines:  # MemAvailable includes what the system can reclaim
-            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with open("/proc/meminfo") as lines:  # MemAvailable includes what the system can reclaim
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     return max(0, min([free, *(remaining for group in _groups() for remaining in _cgroup_free(group))]))
 
 
@@ -57,12 +54,8 @@ def _cgroup_free(group: Path) -> Iterator[int]:
 
 
 def resident_bytes() -> int:
-    """Return the resident bytes of this process; 0 if unknown."""
-    try:
-        with open("/proc/self/statm") as line:
-            return int(line.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+    """Return the resident bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def show_bytes(count: float) -> str:

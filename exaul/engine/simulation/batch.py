@@ -189,7 +189,7 @@ def simulate_pass(
     blocks, saved = folder.load_state(batch)
 
     def saved_arrays() -> list[NDArray[Any]]:
-        read = [] if trial_records is None else trial_records.saved_arrays()
+        read = [] if trial_records is None else [trial_records.records_read]
         return [*read, *(x for part in simulated for x in part.saved_arrays())]
 
     targets = saved_arrays() if blocks else []

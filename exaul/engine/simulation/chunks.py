@@ -72,10 +72,6 @@ class TrialRecords:
         native.fill_records(self.streams, self.records_read, chunk.first_round, chunk.round_count, cuts, errors)
         return native.RecordBlocks(chunk.round_count, cuts, errors, draws)
 
-    def saved_arrays(self) -> list[NDArray[Any]]:
-        """Return the arrays that a save has."""
-        return [self.records_read]
-
     @cached_property
     def on_device(self) -> tuple[tuple[Any, ...], uniforms.Draws]:
         """The fields of ``streams`` but the plan, and the keys of draws, copied once for all simulations there."""

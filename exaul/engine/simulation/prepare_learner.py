@@ -161,12 +161,6 @@ class PreparedLearner(NamedTuple):
             yield np.flatnonzero(groups.ravel() == number), Rates(self.rates.eta * eta, self.rates.gamma * gamma)
 
     @property
-    def final_rates(self) -> tuple[Floats, Floats]:
-        """Eta and gamma at T, [cells] each."""
-        eta, gamma = self.cells.factors
-        return self.rates.eta[-1] * eta, self.rates.gamma[-1] * gamma
-
-    @property
     def is_native(self) -> bool:
         """Whether compiled loops simulate it, on records that the host makes."""
         return isinstance(self.backend, NativeBackend)

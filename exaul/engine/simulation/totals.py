@@ -59,7 +59,7 @@ def totals_of(source: PreparedSource, runs: Mapping[str, Any], best: BestArms | 
     for learner in source.learners:
         name, run, cells, horizon = learner.name, runs[learner.name], learner.cells, source.horizon
         sums = {kind: shaped(x) for kind, x in run.feedback_sums.items()}
-        eta, gamma = learner.final_rates
+        eta, gamma = (x[-1] * factor for x, factor in zip(learner.rates, cells.factors, strict=True))  # at T
         parts = cells._asdict() | learner.regret_bounds | sums
         parts |= {"answer_cost": source.answer_cost[cells.pair], "abstain_cost": source.abstain_cost[cells.pair]}
         parts |= dict.fromkeys(("eta", "step"), np.full_like(eta, np.nan))  # a learner has one of the two

@@ -53,10 +53,10 @@ def columns(path: Path) -> list[str]:
 
 
 def read(path: Path, names: Sequence[str]) -> tuple[list[int], dict[str, list[Any]]]:
-    """Return the cells of some columns by name: text from CSV, values from JSON lines and Parquet.
+    """Return the cells of some of the ``columns`` by name: text from CSV, values from JSON lines and Parquet.
 
     Before them come the numbers of the rows, from 1, for messages: lines in JSON lines, else rows below the header.
-    Raise BadInput if the file cannot be read to its end, or does not fit in memory.
+    Raise BadInput if the file cannot be read to its end, or is Parquet that does not fit in memory.
     """
     table = _readable_errors(path, lambda: _parse(path, names))
     return table.index.tolist(), {name: table[name].tolist() for name in names}
@@ -140,7 +140,6 @@ def _header(path: Path) -> list[str]:
 def _parse(path: Path, names: Sequence[str]) -> pd.DataFrame:
     if _format(path) in _PARQUET:
         return _read_parquet(path, names)
-    _check_size(path)
     if _format(path) in _JSON:
         cells = {number: [row.get(name) for name in names] for number, row in _json_rows(path)}
         return pd.DataFrame(list(cells.values()), list(cells), names, dtype=object)

@@ -66,8 +66,13 @@ def on_ray(address: str) -> Iterator[tuple[Executor, int]]:
     import ray
 
     remote = None if address in LOCAL_ADDRESSES else address
-    if remote is not None:
-        _check_reachable(remote)
+    if remote is not None:  # Ray would try for a minute and print its own lines
+        host, _, port = remote.removeprefix("ray://").rpartition(":")
+        check_holds("ray", remote, bool(host) and port.isdecimal(), "auto, or HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT).close()
+        except (OSError, OverflowError) as error:
+            raise BadInput(f"ray: {remote} cannot be reached ({error})") from error
     started = not ray.is_initialized()  # a caller may be connected already; then the connection stays open
     try:
         if started:
@@ -81,16 +86,6 @@ def on_ray(address: str) -> Iterator[tuple[Executor, int]]:
     finally:
         if started:
             ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Raise BadInput unless HOST:PORT accepts a connection; Ray would try for a minute and print its own lines."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    check_holds("ray", address, bool(host) and port.isdecimal(), "auto, or HOST:PORT")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT).close()
-    except (OSError, OverflowError) as error:
-        raise BadInput(f"ray: {address} cannot be reached ({error})") from error
 
 
 @contextmanager

@@ -123,7 +123,10 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
     checkpoints, lambdas = _checkpoints(sweep, horizon), sweep.lambdas or (math.sqrt(horizon),)
     alpha, lam = (x.ravel() for x in np.meshgrid(sweep.alphas, lambdas, indexing="ij"))
     answer_cost, abstain_cost = compute_costs(alpha, lam)
-    grid = _make_grid(sweep, played, warm_log)
+    if warm_log is not None and sweep.grid == LOG_GRID:
+        grid = log_grid(sweep.arms or LOG_ARMS, warm_log.scores)
+    else:
+        grid = GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in played]))
     warm_logs = dict.fromkeys(learners, warm_log)
     if registry.FROM_LOG in learners:
         first = all_records[0]
@@ -164,13 +167,6 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
 
         try_user_code(source)
     return source
-
-
-def _make_grid(sweep: Sweep, played: Sequence[Records], warm_log: Records | None) -> Floats:
-    """Return the thresholds [H]: those of the log from which learners start, or of the records."""
-    if warm_log is not None and sweep.grid == LOG_GRID:
-        return log_grid(sweep.arms or LOG_ARMS, warm_log.scores)
-    return GRIDS[sweep.grid](sweep.arms or ARMS, np.concatenate([r.scores for r in played]))
 
 
 def _check_rates(sweep: Sweep, learners: Sequence[PreparedLearner]) -> None:

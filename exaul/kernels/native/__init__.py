@@ -4,7 +4,6 @@
 once for all learners that read the same rounds (``RecordBlocks``).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from exaul.kernels.learners.learner import Drawn, Fixed, Learner, Ranked, Sided
@@ -15,18 +14,19 @@ from exaul.kernels.native.records import draw_uniforms, fill_records, find_best_
 __all__ = ["PADDING", "CheckpointSums", "NativeBackend", "RecordBlocks"]
 __all__ += ["draw_uniforms", "fill_records", "find_best_arms", "make_backend"]
 
-_MAKERS: dict[type, Callable[[Learner[Any], str], NativeBackend]] = {
-    Sided: tree.make_sided,
-    Drawn: tree.make_drawn,
-    Ranked: ranked.make_ranked,
-    Fixed: ranked.make_fixed,
-}
-
 
 def make_backend(learner: Learner[Any], precision: str) -> NativeBackend | None:
     """Return the native backend of a learner, or None if there is no compiled loop for its rule.
 
     ``precision`` is the dtype of the weights and their sums, ``float64`` or ``float32``; no state depends on it.
     """
-    maker = _MAKERS.get(type(learner.rule))
-    return None if maker is None else maker(learner, precision)
+    match learner.rule:
+        case Sided():
+            return tree.make_sided(learner, precision)
+        case Drawn():
+            return tree.make_drawn(learner, precision)
+        case Ranked():
+            return ranked.make_ranked(learner)
+        case Fixed():
+            return ranked.FIXED
+    return None

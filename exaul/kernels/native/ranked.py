@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exaul.kernels.game import BLOCK, SPAN, Start
-from exaul.kernels.learners.learner import Fixed, Learner, Ranked
+from exaul.kernels.learners.learner import Learner, Ranked
 from exaul.kernels.native.backend import (
     BIT,
     Loop,
@@ -103,8 +103,8 @@ def _compile(learner: Learner[Ranked]) -> Loop:
     return Loop(compile_loop(advance_block), lambda _, count, __: tuple(np.zeros((2, BLOCK, count))), by_arm=True)
 
 
-def make_ranked(learner: Learner[Ranked], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Ranked`` rule, as ``RankedLearner``; ``precision`` changes nothing.
+def make_ranked(learner: Learner[Ranked]) -> NativeBackend:
+    """Return the backend of a learner with a ``Ranked`` rule, as ``RankedLearner``.
 
     The state is the rule's M numbers [B, M], and the counts of the cuts of each stream [R, H].
     """
@@ -136,10 +136,8 @@ def _answer_below(first, count, period, arm, cut, error, u, eta, gamma, copies, 
             answered[i, c] = arm[c, 0] < cut[i, c]  # an arm answers if it is below the cut
 
 
-FIXED = Loop(compile_loop(_answer_below), lambda *sizes: ())
-
-
-def make_fixed(learner: Learner[Fixed], precision: str) -> NativeBackend:
-    """Return the backend of a learner with a ``Fixed`` rule, as ``FixedLearner``; its state is the arms [B, 1]."""
-    simulate = partial(simulate_tiles, [FIXED], "float64", ())
-    return NativeBackend(lambda arms, start, streams: start.arm[:, None], simulate)
+_FIXED_LOOP = Loop(compile_loop(_answer_below), lambda *sizes: ())
+# the backend of every ``Fixed`` rule, as ``FixedLearner``; its state is the arms [B, 1]
+FIXED = NativeBackend(
+    lambda arms, start, streams: start.arm[:, None], partial(simulate_tiles, [_FIXED_LOOP], "float64", ())
+)

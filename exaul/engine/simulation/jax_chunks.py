@@ -227,7 +227,7 @@ class JaxSimulation(DevicePart):
     def __init__(
         self, backend: Backend, copies: Copies, start: Start, arms: int, records: TrialRecords | AdaptiveGames
     ) -> None:
-        self.backend, self.records, count = backend, records, len(start.arm)
+        self.imperfect, count = backend.imperfect, len(start.arm)
         self.copies = Copies(*map(jnp.asarray, copies))
         learner = backend.make(arms)
         first = learner, initial_states(learner, start)
@@ -236,26 +236,21 @@ class JaxSimulation(DevicePart):
             state = records.environment.init(jax.tree.map(jnp.asarray, records.pool))
             initial = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x)[None], count, axis=0), state)
             self.carry = Carry(first, initial, sums, ())
+            self.static: tuple[Any, Any] = records.environment, None
+            self.draw_keys, self.inputs = records.draw_keys, (records.objective, records.keys, records.pool)
         else:
             self.carry = Carry(first, (), sums, jnp.asarray(records.streams.no_records_read()))
+            self.static, (self.inputs, self.draw_keys) = (None, records.streams.plan), records.on_device
 
     @property
     def state(self) -> Any:
         """The state of the learner, [B, ...]; ``submit`` invalidates it."""
         return self.carry.learner_and_state[1]
 
-    def arguments(self, chunk: Chunk, rates: Rates) -> tuple[Any, ...]:
-        """Return the arguments of ``simulate_chunk``, the static ones as one tuple, but for ``carry``."""
-        records, changing = self.records, (chunk, rates, self.copies)
-        if isinstance(records, AdaptiveGames):
-            inputs = records.objective, records.keys, records.pool
-            return (records.environment, None), *changing, records.draw_keys, inputs, self.backend.imperfect
-        stream_fields, draw_keys = records.on_device
-        return (None, records.streams.plan), *changing, draw_keys, stream_fields, self.backend.imperfect
-
     def submit(self, chunk: Chunk, rates: Rates, records: RecordBlocks | None) -> None:
         """Begin to simulate a chunk; the device makes its own records."""
-        self.launch(simulate_chunk, *self.arguments(chunk, rates))
+        constant = self.copies, self.draw_keys, self.inputs, self.imperfect
+        self.launch(simulate_chunk, self.static, chunk, rates, *constant)
 
     def collect(self) -> Sums:
         """Wait for the chunk."""

@@ -102,32 +102,27 @@ def _prepare_traces(sweep: Sweep) -> tuple[tuple[PreparedSource, ...], int]:
 
 
 def _source_entry(source: PreparedSource) -> dict[str, Any]:
-    """Return the entry of a source in the manifest."""
+    """Return the entry of a source in the manifest.
+
+    Its ``answerable`` is the largest share that a threshold answers with an FDR of at most alpha, by alpha. It is
+    empty in an adaptive environment, where no threshold is the best.
+    """
     learners = [
         {"learner": x.name, "backend": x.backend_name, "feedback": x.definition.feedback} for x in source.learners
     ]
+    segments, shares = getattr(source.environment, "segments", 1), dict[float, float]()
+    if not source.is_adaptive:
+        reached = slice(source.horizon if source.sweep.environment == "replay" else None)
+        shares = shares_answerable([x.take(reached) for x in source.records], segments, source.sweep.alphas)
     return {
         "name": source.name,
         "horizon": source.horizon,
-        "segments": getattr(source.environment, "segments", 1),
+        "segments": segments,
         "learners": learners,
         "records": [records.describe() for records in source.records],
         "warm_start": _warm_start_entry(source),
-        "answerable": _answerable(source),
+        "answerable": {str(alpha): share for alpha, share in shares.items()},
     }
-
-
-def _answerable(source: PreparedSource) -> dict[str, float]:
-    """Return the largest share that a threshold answers with an FDR of at most alpha, by alpha; empty if unknown.
-
-    In an adaptive environment no threshold is the best. Of a replayed log, the first T rounds count.
-    """
-    if source.is_adaptive:
-        return {}
-    reached = slice(source.horizon if source.sweep.environment == "replay" else None)
-    records, segments = [x.take(reached) for x in source.records], getattr(source.environment, "segments", 1)
-    shares = shares_answerable(records, segments, source.sweep.alphas)
-    return {str(alpha): share for alpha, share in shares.items()}
 
 
 def _warm_start_entry(source: PreparedSource) -> dict[str, Any] | None:

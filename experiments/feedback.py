@@ -1,6 +1,7 @@
 """``feedback``: rare, late, biased or wrong feedback, with and without the corrected aim."""
 
 import math
+from textwrap import fill
 from typing import Any
 
 from exaul import Sweep
@@ -8,7 +9,6 @@ from exaul.engine.checks import name_with_values
 from exaul.engine.feedback import describe_feedback
 from exaul.engine.logs.files import Table
 from exaul.engine.results import figures
-from exaul.engine.results.text_table import even_lines
 from experiments.claims import MARGINAL, REGRESSION, RISK_BOUND, Cell, Claim, Tables, alpha_of, mean_of
 from experiments.experiment import Experiment, ExperimentPart, Figures, Parts, part_of
 from experiments.paper import SHIFT, EasyAndHard, Paper
@@ -123,7 +123,7 @@ def _draw(tables: Tables) -> Figures:
             axes.plot(rows[column], heights, label=name, **style | {"linestyle": ""})
         for end in range(1, len(cases)):
             axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
-        names = ["\n".join(even_lines(case, 28)) for case in cases]
+        names = [fill(case, 28) for case in cases]
         axes.set(yticks=range(len(cases)), yticklabels=names, ylim=(len(cases) - 0.5, -0.5))
         axes.set_xlabel(label, fontsize=8)
         axes.tick_params(labelsize=8)

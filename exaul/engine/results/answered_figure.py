@@ -9,9 +9,9 @@ from exaul.engine.logs.files import Table
 from exaul.engine.results.figures import (
     ANSWERED,
     FDR,
+    MIDDLE,
     NARROW,
     PANEL,
-    PERCENTILES,
     TARGET,
     TARGET_STYLE,
     Figure,
@@ -41,13 +41,14 @@ def answered_against_wrong(
     if the sweep starts it from a log. Panels share their x axis, unless it would be more than twice as long as that
     of each. ``advised`` is as ``best`` of ``draw``; ``ceilings`` are ticks.
     """
+    from_log = "warm_start" in trials and trials["warm_start"].notna().any()
+    trials = trials.assign(advised=is_advised(trials, advised if from_log else {}))
     figure, panels = panel_grid(trials, ANSWERED, by=PANEL)
     named = len(panels) == 1 and len("".join(trials["learner"].unique())) <= _NAMED
     learners = trials.groupby([*PANEL, "learner"])
     shares = 1 - learners["inefficiency"].mean()
     heights, spans = [*shares[shares > 0].agg(["min", "max"]).fillna(1.0)], list[tuple[float, float]]()  # of axes
-    ringed = ""
-    best, from_log = list[str | None](), "warm_start" in trials and trials["warm_start"].notna().any()
+    ringed, best = "", list[str | None]()
     for axes, rows in panels:
         alpha, dots = rows["alpha"].iloc[0], dict[str, tuple[float, float]]()
         fdrs = [alpha]  # which each panel shows
@@ -61,7 +62,7 @@ def answered_against_wrong(
                 mark = style | {"linestyle": "", "markersize": 6, "clip_on": False, "zorder": 3}  # over spreads
                 axes.plot(fdr, answered, label=plain(name), markerfacecoloralt="white", **mark)
                 dots[plain(name)] = fdr, answered
-                if from_log and name.partition(", ")[0] == best[-1] and group["step"].iloc[0] == STEP:
+                if group["advised"].any():
                     ring = {"marker": "o", "markersize": 14, "markeredgecolor": "black", "markerfacecolor": "none"}
                     axes.plot(fdr, answered, **mark | ring, markeredgewidth=0.8)
                     ringed = plain(name)
@@ -82,21 +83,28 @@ def answered_against_wrong(
     for (axes, _), span in zip(panels, spans, strict=True):
         axes.set_xlim((np.min(spans), np.max(spans)) if is_shared else span)
         axes.set_ylim(max(min(heights) - margin, 0), max(heights) + margin)
-    marks = f"A mark is the mean over trials, its line {PERCENTILES} of the FDR. "
-    tick = " The tick is the most that a threshold answers with an FDR of at most $\\alpha$." * (len(heights) > 2)
-    note = f"{marks * (trials['trial'].nunique() > 1)}The target is dashed.{tick}{_advice_note(best, ringed)}"
-    add_legend(figure, [] if named else panels, note + missing_note(trials, trials["inefficiency"] < 1))
+    note = f"Mark: mean over trials; line: {MIDDLE} of the FDR. " * (trials["trial"].nunique() > 1)
+    note += "Dashes: the target. " * named
+    note += "Tick: the most that a threshold answers with an FDR up to $\\alpha$. " * (len(heights) > 2)
+    note += _advice_note(best, ringed) + missing_note(trials, trials["inefficiency"] < 1)
+    add_legend(figure, [] if named else panels, note)
     if named:
         figure.draw_without_rendering()  # lays out the panel
         name_dots(axes, dots, bold=ringed)
     return figure
 
 
+def is_advised(table: Table, best: Mapping[Any, str]) -> Any:
+    """Return which rows are of the learner that is ``best`` at their source and alpha, at the step of programs."""
+    names = [best.get(x) for x in zip(table["source"], table["alpha"], strict=True)]
+    return (table["step"] == STEP) & (table["learner"].str.partition(", ")[0] == names)
+
+
 def _advice_note(best: Sequence[str | None], ringed: str) -> str:
     """Return which learner is advised in panels, of which each has one, NONE, or None if that is unknown."""
-    no_ring = f" No learner is advised{' where there is no ring' * bool(ringed)}." * (NONE in best)
+    no_ring = f"No learner is advised{' where there is no ring' * bool(ringed)}." * (NONE in best)
     if ringed:
-        return f" The ring marks the advised learner.{no_ring}"
+        return f"Ring:\xa0advised. {no_ring}".strip()
     advised = [name for name in best if name not in (None, NONE)]
     where = f" in {len(advised)} of {len(best)} panels" * (len(advised) < len(best))
-    return f" Advised{where}, but not played here, is {advised[0]} that starts from a log." if advised else no_ring
+    return f"Advised{where}, but not played here, is {advised[0]} that starts from a log." if advised else no_ring

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
-from re import sub
+from re import split, sub
 from textwrap import fill
 from typing import Any
 
@@ -16,13 +16,16 @@ from matplotlib.axes import Axes as Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from exaul.engine.logs.files import Table
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import text_table
-from exaul.engine.results.text_table import as_label, even_lines, plain
+from exaul.engine.results.advice import FDR_TOLERANCE
+from exaul.engine.results.text_table import as_label, plain
 
 _DASHED, _SHORT, _LONG = (0, (5, 1.5)), (0, (2, 1)), (0, (9, 2))
 _DOT, _DOTS = (0, (6, 1.5, 1.5, 1.5)), (0, (4, 1, 1, 1, 1, 1))
@@ -63,7 +66,11 @@ FDR, ANSWERED = "FDR (wrong, of shown answers)", "answered (of the questions)"
 TARGET = "target $\\alpha$"
 COUNT = "{x:,.10g}"  # how a number of rounds or errors is written
 ROUND = [1, 2, 5, 10]  # the digits of ticks
-PERCENTILES = "spans the 5th to 95th percentile"  # over trials
+MIDDLE = "middle 90%"  # of the trials, from the 5th to the 95th percentile
+MARKS: dict[str, tuple[tuple[str, ...], str, float, str]] = {  # by column: in figures of what, marker, size, label
+    "advised": (("answered", "fdr"), "o", 8, "advised"),
+    "misses": (("answered",), "x", 5, f"FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}"),
+}
 
 
 def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
@@ -74,9 +81,9 @@ def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
     played, _, start = text_table.describe_trials(trials).partition("; ")
     values = {column: trials[column].dropna().unique() for column in ("alpha", "lambda")}
     alpha, lam = (f", {as_label(name, x[0])}" if len(x) == 1 else "" for name, x in values.items())
-    arms, rows = f", $H$ = {text_table.as_range(trials['arms'])}.", " All trials start from the same rows of a log."
+    arms, rows = f", $H$ = {text_table.as_range(trials['arms'])}", "; one start from\xa0a\xa0log"
     for name, figure in drawn.items():
-        add_note(figure, f"{plain(played)}{alpha}{lam * ('regret' in name)}{arms}{rows * bool(start)}")
+        add_note(figure, f"{plain(played)}{alpha}{lam * ('regret' in name)}{arms}{rows * bool(start)}.")
     return drawn
 
 
@@ -286,6 +293,7 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
     for axes, _ in sorted(panels, key=_count_labels, reverse=True):
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
+    entries |= {label: entries.pop(label) for *_, label in MARKS.values() if label in entries}  # last
     grid = figure.axes[0].get_gridspec()
     for axes, _ in panels[: max(len(panels) - grid.ncols, 0)] if grid is not None else ():
         axes.set_xlabel("")
@@ -300,12 +308,34 @@ def add_legend(figure: Figure, panels: list[tuple[Axes, Table]], note: str) -> N
 
 
 def add_note(figure: Figure, note: str) -> None:
-    """Add lines to the note at the bottom; the figure grows by them."""
+    """Add lines to the note at the bottom, as wide as the figure, which grows by them."""
     if note:
-        width = int(17 * figure.get_figwidth())
-        lines = [line for part in note.splitlines() if part.strip() for line in even_lines(part, width)]
+        width = figure.get_figwidth()
+        lines = [line for part in note.splitlines() if part.strip() for line in _filled(part.strip(), width - 0.1)]
         figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
-        figure.supxlabel("\n".join([figure.get_supxlabel(), *lines]).strip(), fontsize=7, color="#444444")
+        text = "\n".join([figure.get_supxlabel(), *lines]).strip()
+        figure.supxlabel(text, x=0.05 / width, ha="left", fontsize=7, color="#444444")
+
+
+def _filled(text: str, inches: float) -> list[str]:
+    """Return lines that fill a width. A formula or value stays beside its name; long names break after : and ,."""
+    lines, font = [""], FontProperties(size=7)
+    for piece in split(r"(?= )|(?<=[:,])(?=[^\W\d])", sub(r"(?<=\w) (?=\$)| (?==)|(?<==) ", "\xa0", text)):
+        longer = lines[-1] + piece
+        width, *_ = text_to_path.get_text_width_height_descent(longer, font, "$" in sub(r"\\\$", "", longer))
+        if not lines[-1] or width <= 72 * inches:
+            lines[-1] = longer
+        else:
+            lines.append(piece.lstrip())
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def mark(axes: Axes, x: Any, y: Any, rows: Table, shown: str) -> None:
+    """Mark those of the points (x, y) for whose rows columns of ``MARKS`` hold, in a figure of ``shown``."""
+    for column, (figures, marker, size, label) in MARKS.items():
+        if shown in figures and column in rows and (holds := rows[column].to_numpy(bool)).any():
+            look = dict[str, Any](markersize=size, fillstyle="none", color="black", markeredgewidth=0.8, zorder=4)
+            axes.plot(np.asarray(x)[holds], np.asarray(y)[holds], marker, label=label, **look)
 
 
 def missing_note(rows: Table, is_drawn: Any, lack: str = "Without answers") -> str:

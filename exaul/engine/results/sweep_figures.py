@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from exaul.engine.logs.files import Table, stack
-from exaul.engine.results.answered_figure import answered_against_wrong
+from exaul.engine.results.advice import FDR_TOLERANCE
+from exaul.engine.results.answered_figure import answered_against_wrong, is_advised
 from exaul.engine.results.figures import (
     ANSWERED,
     COUNT,
     FDR,
     LETTERS,
+    MARKS,
+    MIDDLE,
     NARROW,
     PANEL,
-    PERCENTILES,
     ROUND,
     TARGET,
     TARGET_STYLE,
@@ -27,6 +29,7 @@ from exaul.engine.results.figures import (
     end_labels,
     fdr_start,
     in_percent,
+    mark,
     missing_note,
     panel_grid,
     styled_lines,
@@ -53,8 +56,8 @@ SWEPT = {
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
 BOUNDS = {
-    "risk_bound": "limit on any sequence, the largest of the trials,",
-    "regret_bound": "bound of the regret, with probability {probability}",
+    "risk_bound": "limit on any sequence, the largest of the trials",
+    "regret_bound": "bound of the regret with probability {probability}",
     "mean_bound": "bound of the mean",
 }
 BOUND_STYLE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2)), "markersize": 2.5}
@@ -84,12 +87,18 @@ def draw(
     Lines show the shifts between ``segments`` of one source each. By source and alpha, ``best`` is the advised
     learner (NONE if there is none), and ``ceilings`` the largest share that a threshold answers.
     """
-    curves = with_answered(with_rates(curves))
-    drawn = {"answered": answered_against_wrong(with_rates(trials), best, ceilings)}
-    ends = curves.groupby([*PANEL, "learner"])[["t", "answered_mean", "regret_bound"]].transform("max")
+    curves, named, cells = with_answered(with_rates(curves)), with_rates(trials), [*PANEL, "learner"]
+    drawn = {"answered": answered_against_wrong(named, best, ceilings)}
+    at_end = curves.groupby(cells)["fdr_mean"].transform("last"), named.groupby(cells)["fdr"].transform("mean")
+    ringed = best if trials["warm_start"].notna().any() else {}
+    curves, trials = (
+        x.assign(advised=is_advised(x, ringed), misses=fdr > x["alpha"] + FDR_TOLERANCE)
+        for x, fdr in zip((curves, trials), at_end, strict=True)
+    )
+    ends = curves.groupby(cells)[["t", "answered_mean", "regret_bound"]].transform("max")
     curves.loc[ends["answered_mean"] == 0, ["fdr_mean", "answered_mean"]] = np.nan  # no FDR without answers
     answers = ((1 - curves["inefficiency_q50"]) * curves["t"]).round()
-    enough = answers.groupby([curves[x] for x in (*PANEL, "learner")]).transform("max").clip(1, FEW_ANSWERS)
+    enough = answers.groupby([curves[x] for x in cells]).transform("max").clip(1, FEW_ANSWERS)
     curves.loc[answers < enough, "fdr_mean"] = np.nan  # of few answers, it would be noise
     curves.loc[curves["regret_bound"] == 0, "regret_bound"] = np.nan  # the bound of best-fixed holds at T alone
     curves.loc[ends["regret_bound"] >= NEAR * ends["t"], "regret_bound"] = np.inf  # no regret is above T
@@ -100,7 +109,7 @@ def draw(
     for name, (curve, label, bound) in OVER_TIME.items():
         if curves[f"{curve}_mean"].notna().any():
             drawn[name] = over_time(curves, curve, label, segments, dotted=bound)
-    starts = curves.dropna(subset="fdr_mean").groupby([*PANEL, "learner"])["t"].min()
+    starts = curves.dropna(subset="fdr_mean").groupby(cells)["t"].min()
     if (starts > SETTLED * curves["t"].max()).any():
         add_note(drawn["fdr"], f"A line begins where half of the trials have {FEW_ANSWERS} answers.")
     if ((curves["inefficiency_q95"] == 1) & curves["fdr_mean"].notna()).any():
@@ -136,7 +145,7 @@ def over_time(
         dotted: column to draw dotted beside each line, unless empty.
     """
     are_shares, cells = curve in ("fdr", "answered"), [x for x in by if x != lines]
-    figure, panels = panel_grid(curves, label + " up to round $t$" * are_shares, cells)
+    figure, panels = panel_grid(curves, label, cells)
     drawn, horizon = curves[curves[f"{curve}_mean"].notna()], curves["t"].max()
     # the rounds are logarithmic if T is large, or if checkpoints or the regrets are; bands of few rounds are wide
     is_log = horizon >= LOG_HORIZON or curves["t"].median() < horizon / 4
@@ -153,17 +162,19 @@ def over_time(
         axes.set(xlabel=rounds, xlim=(start * is_log, rows["t"].max() / unit))
         axes.set_yscale(scale, **{"subs": [3]} if scale == "log" else {})
         axes.set_ylim(ends)
-        bars, leaving = list[tuple[float, float, dict[str, Any]]](), list[tuple[float, float]]()
+        bars, leaving = list[tuple[float, float, dict[str, Any]]](), list[tuple[float, float, str]]()
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
             mean = line[f"{curve}_mean"]
             if scale == "linear" and mean.iloc[-1] > ends[1]:
-                leaving.append((line.loc[mean > ends[1], "t"].iloc[0] / unit, mean.iloc[-1]))
+                leaving.append((line.loc[mean > ends[1], "t"].iloc[0] / unit, mean.iloc[-1], as_label(lines, name)))
             if not mean.between(*ends).any():
                 continue
             places = 0.05 + 0.02 * number + MARKERS  # parts of the axis, others for each line
             t = np.log(line["t"]) if is_log else line["t"]
             marked = np.searchsorted(t, t.iloc[0] + places % 0.95 * (t.iloc[-1] - t.iloc[0]))
             spaced = style | {"markevery": np.unique(marked).tolist()}
+            at = line.iloc[[marked.max()]]  # the last marker
+            mark(axes, at["t"] / unit, at[f"{curve}_mean"], at, curve)
             if not is_crowded:
                 _band(axes, line["t"] / unit, line, curve, style)
             axes.plot(line["t"] / unit, mean, label=as_label(lines, name), **spaced)
@@ -189,7 +200,8 @@ def over_time(
             axes.yaxis.set(major_formatter=COUNT, minor_formatter=COUNT)
         if are_shares:
             in_percent(axes.yaxis)
-    note = _spread_note(drawn, curve, "line", "bar beside its end" if is_crowded else "band")
+    spread, until = "bar at its end" if is_crowded else "band", " up to round $t$" * are_shares
+    note = _spread_note(drawn, curve, "Line", spread, until)
     stays = drawn.groupby([*cells, lines])[f"{curve}_mean"].transform("last").between(*ends)
     columns = [f"{curve}_mean", *[f"{curve}_q05", f"{curve}_q95"] * (not is_crowded)]
     shown = drawn[stays].set_index("t")[columns]
@@ -199,15 +211,15 @@ def over_time(
     note += missing_note(drawn, stays, "Beyond the axis at $T$")
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
-        note += _bound_note(panels[0][0], drawn, dotted, where=" where it is below $t$")
+        note += _bound_note(panels[0][0], drawn, dotted, where=", where below $t$")
     add_legend(figure, panels, note)
     return figure
 
 
-def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float]]) -> None:
-    """Write the values at T of lines (x, value) that leave the axis at its top, at x, beside the last of them."""
-    (x, _), values = max(leaving), [f"{value:,.0f}" for _, value in sorted(leaving, key=itemgetter(1))]
-    text = "$\\uparrow$ " + " to ".join(dict.fromkeys([values[0], values[-1]])) + " at $T$"
+def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float, str]]) -> None:
+    """Write the least and the largest value at T of lines (x, value, name) that leave the top of the axis at x."""
+    x, values = max(leaving)[0], [f"{name} {value:,.3g}" for _, value, name in sorted(leaving, key=itemgetter(1))]
+    text = "$\\uparrow$ " + "\nto ".join(dict.fromkeys([values[0], values[-1]])) + " at $T$"
     side = ("left", 3) if (axes.transScale + axes.transLimits).transform((x, 0))[0] < 0.5 else ("right", -3)
     offset = dict[str, Any](textcoords="offset points", xytext=(side[1], -2), ha=side[0], va="top", zorder=4)
     offset["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}  # over other lines
@@ -293,6 +305,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             axes.plot(x, line[f"{column}_mean"], label=label, **look)
             if bound and line[bound].count() > (0 if are_apart else 1):
                 axes.plot(x, line[bound], **style | bound_style)
+            mark(axes, x, line[f"{column}_mean"], line, column)
         if column == "fdr":
             target = rows.groupby(swept)["alpha"].first()
             middle = np.searchsorted(values, target.index)
@@ -304,13 +317,12 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
             in_percent(axes.yaxis)
         if is_growth and lines:
             _draw_slopes(axes, lines, len(panels) > 1)
-    note = _spread_note(points, column, "mark" if are_apart else "line", "bar" if are_apart else "band")
-    note += " Learners stand side by side at each value." * (are_apart and learners > 1)
+    note = _spread_note(points, column, *("Mark", "bar") if are_apart else ("Line", "band"))
     note += " The number beside a line is its slope." * (is_growth and len(panels) > 1)
     note += missing_note(table, table[column].notna(), "With a regret of 0" if bound else "Without answers")
     if bound:
         is_cut = bool((table[bound] == np.inf).any())
-        where, known = " where it is below $T$" * is_cut, table.dropna(subset=column)
+        where, known = ", where below $T$" * is_cut, table.dropna(subset=column)
         note += _bound_note(panels[0][0], known, bound, where, bound_style)
         lone = plain(", ".join(dict.fromkeys(str(name) for _, name, line in means if line[bound].count() == 1)))
         note += f" A bound with a single point is not drawn: {lone}." * (bool(lone) and not are_apart)
@@ -325,6 +337,7 @@ def _means_by_value(line: Table, swept: str, column: str, bound: str) -> Table:
     for q in (5, 95):
         name = f"{column}_q{q:02}"
         means[name] = groups[name].mean() if name in line else groups[column].quantile(q / 100)
+    means = means.join(groups[[x for x in MARKS if x in line]].any())
     if bound:
         means[bound] = groups[bound].mean().replace(np.inf, np.nan)
     return means.assign(**{x: line[x].iloc[0] for x in ("slope", "low", "high") if x in line})
@@ -420,26 +433,23 @@ def _band(axes: Axes, x: Any, rows: Table, curve: str, style: Mapping[str, Any])
         axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _spread_note(rows: Table, curve: str, shown: str = "line", spread: str = "band") -> str:
+def _spread_note(rows: Table, curve: str, shown: str, spread: str, until: str = "") -> str:
     """Return what the lines or marks of a curve show, and their bands or bars, unless trials are equal."""
     has_spread = bool((rows[f"{curve}_q95"] > rows[f"{curve}_q05"]).any())
-    return f"A {shown} is the mean over trials{f', its {spread} {PERCENTILES}' * has_spread}."
+    return f"{shown}: mean over trials{until}{f'; {spread}: {MIDDLE}' * has_spread}."
 
 
 def _bound_note(axes: Axes, rows: Table, bound: str, where: str, style: Mapping[str, Any] = BOUND_STYLE) -> str:
-    """Add a bound, dotted or dashes, to the legend. Return what it is and where, and which learners have none."""
+    """Add a bound, dotted or dashes, to the legend. Return what it is and where, and if learners have none."""
     meaning, names = BOUNDS[bound], rows["learner"].str.partition(", ")[0]
     if rows[bound].isna().all():
-        return f" No learner here has a proven {meaning.partition(',')[0]}."
+        return f" No learner here has a proven {meaning.partition(',')[0].partition(' with')[0]}."
     axes.plot([], [], color="#525252", label="proven bound", **style)
-    shown = "A dash" if "marker" in style else "Dotted"
-    note = f" {shown} is the {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
-    reasons = {
-        " (none for {})": rows[bound].isna(),
-        "; not drawn, since near $T$ or above: {}": rows[bound] == np.inf,
-    }
-    for reason, holds in reasons.items():
-        holds = holds.groupby(rows["learner"]).transform("all")
-        listed = names.where(holds.groupby(names).transform("all"), rows["learner"])  # one name for all rates
-        note += reason.format(plain(", ".join(listed[holds].unique()))) if holds.any() else ""
-    return f"{note}."
+    shown = "Dash" if "marker" in style else "Dotted"
+    note = f" {shown}: {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"
+    above, lacking = (
+        x.groupby(rows["learner"]).transform("all") for x in (rows[bound] == np.inf, rows[bound].isna())
+    )
+    listed = names.where(above.groupby(names).transform("all"), rows["learner"])  # one name for all rates
+    note += f"; not drawn, since near $T$ or above: {plain(', '.join(listed[above].unique()))}" * bool(above.any())
+    return note + "; others have\xa0none" * bool(lacking.any()) + "."

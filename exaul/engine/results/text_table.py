@@ -158,24 +158,6 @@ def as_range(counts: Any) -> str:
     return " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
 
 
-def even_lines(text: str, width: int) -> list[str]:
-    """Return a text in as few lines as fit, of about one length, so that none has a single word.
-
-    Lines also break after the colons and commas within a name, as in ``log:model=a,dataset=b``.
-    """
-
-    def broken(size: int) -> list[str]:
-        return _Wrapper(size, break_on_hyphens=False).wrap(text)
-
-    count, longest = len(broken(width)), max(map(len, filter(None, _Wrapper.wordsep_simple_re.split(text))))
-    sizes = range(min(max(len(text) // count, longest), width), width + 1)
-    return next(lines for lines in map(broken, sizes) if len(lines) == count)
-
-
-class _Wrapper(textwrap.TextWrapper):
-    wordsep_simple_re = re.compile(r"(\s+)|(?<=[:,])(?=[^\W\d])")
-
-
 def plain(text: str) -> str:
     """Escape dollar signs, which begin a formula in matplotlib; draw arrows, and rates as formulas without spaces.
 

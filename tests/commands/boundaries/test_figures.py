@@ -22,7 +22,7 @@ from exaul.engine.logs import files
 from exaul.engine.registry import LEARNERS
 from exaul.engine.results import answered_figure, figures, sweep_figures, trace_figures
 from exaul.engine.results.result import draw
-from exaul.engine.results.text_table import RATE_COLUMNS, even_lines, short_learner_names, values_of, with_rates
+from exaul.engine.results.text_table import RATE_COLUMNS, short_learner_names, values_of, with_rates
 from tests.commands.boundaries.helpers import SMALL, interrupted
 
 
@@ -32,7 +32,7 @@ def test_of_many_panels_some_are_drawn_and_it_says_how_many_are_not():
     trials = files.stack([trials, trials.assign(fdr=trials["fdr"] / 2)])
     figure = answered_figure.answered_against_wrong(trials.assign(inefficiency=0.5, step=np.nan, trial=0))
     omitted = "184 more panels are not drawn: see the tables."
-    assert figure.get_supxlabel().splitlines() == [omitted, "The target is dashed."]  # no spread of one trial
+    assert figure.get_supxlabel().splitlines() == [omitted]  # no spread of one trial
     drawn = [axes for axes in figure.axes if axes.collections]
     assert len(drawn) == 16  # 4 rows of 4 columns, which fit on a page
     assert figure.get_figheight() < 10
@@ -271,7 +271,10 @@ def test_of_traces_whole_ones_are_drawn_first_those_that_can_be_answered_most(mo
     panels = drawn["answered"].axes
     assert [axes.get_title() for axes in panels] == [f"{x}, $\\alpha$ = {y}%" for x in "bc" for y in (10, 20)]
     assert [sum(line.get_markersize() == 14 for line in axes.lines) for axes in panels] == [0, 0, 0, 1]
-    for name, others in ("fdr", ["best-fixed", "target $\\alpha$"]), ("regret-by-alpha", []):  # best-fixed has none
+    for name, others in (
+        ("fdr", ["best-fixed", "target $\\alpha$", "advised"]),
+        ("regret-by-alpha", []),
+    ):  # best-fixed has none
         named = [text.get_text() for text in drawn[name].legends[0].get_texts()]
         assert {*named} == {"aci-rank", "no", *others}
     assert {name for name in drawn if "-by-" in name} == {
@@ -349,8 +352,10 @@ def test_the_first_figure_has_a_dot_for_each_learner_that_answers():
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log" if is_regret else "linear")
         shown = [name for name in learners if name != "best-fixed" or not is_regret]  # below 1, not on the axis
         assert axes.get_legend_handles_labels()[1] == [*shown, "proven bound"]
-        named = " ".join(drawn[name].get_supxlabel().split()).partition("(none for ")[2].partition(")")[0]
-        assert {*named.split(", ")} == {*learners} - bounded
+        dotted = {x.get_marker() for x in axes.lines if x.get_linewidth() == sweep_figures.BOUND_STYLE["linewidth"]}
+        markers = {x.get_label(): x.get_marker() for x in axes.lines}
+        assert dotted <= {markers[x] for x in bounded} | {"None"}
+        assert "; others have none." in " ".join(drawn[name].get_supxlabel().split())
 
 
 def test_a_title_breaks_between_its_parts():
@@ -438,13 +443,13 @@ def test_an_axis_of_sums_is_that_of_the_learners_with_a_limit():
         said = " ".join(figure.get_supxlabel().split())
         assert said.partition("Beyond the axis at $T$: ")[2].partition(".")[0] == beyond
     texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts == ["$\\uparrow$ 50 to 70 at $T$"]  # of those that leave at the top, in the first panel
+    assert texts == ["$\\uparrow$ b 50\nto c 70 at $T$"]  # of those that leave at the top, in the first panel
     with figures.at_most_wide(3.3):  # no panel of two has room for them
         figure = sweep_figures.over_time(files.stack([*rows, within]), "r", "r", dotted="risk_bound")
     assert [len(axes.texts) for axes in figure.axes] == [0, 0]
     wide = rows[0].assign(learner="e", r_mean=15.0, r_q95=100.0, risk_bound=np.nan)  # only its band is beyond
     figure = sweep_figures.over_time(files.stack([rows[0], wide]), "r", "r", dotted="risk_bound")
-    assert "percentile. Values beyond the axis are not shown. Dotted" in " ".join(figure.get_supxlabel().split())
+    assert "middle 90%. Values beyond the axis are not shown. Dotted" in " ".join(figure.get_supxlabel().split())
 
 
 def test_names_keep_their_columns_where_values_are_equal():
@@ -458,10 +463,37 @@ def test_a_caption_names_who_shows_nothing_and_at_which_alpha():
     assert said == " Without answers: a at $\\alpha$ = 20%; b."
 
 
-def test_a_long_name_breaks_between_its_parts():
-    """Not within a word; a number keeps its comma."""
-    lines = even_lines("log:model=Llama-3-70B-Instruct,dataset=mmlu: 20 trials of 1,500 rounds", 32)
-    assert lines == ["log:model=Llama-3-70B-Instruct,", "dataset=mmlu: 20 trials of", "1,500 rounds"]
+def test_a_caption_fills_the_width_and_values_stay_beside_their_names():
+    """A long name breaks between its parts, but not within a word; a number keeps its comma."""
+    figure = figures.Figure(figsize=(2.4, 2))
+    figures.add_note(figure, "log:model=Llama-3-70B-Instruct,dataset=mmlu: 20 trials of 1,500 rounds, $H$ = 400.")
+    lines = ["log:model=Llama-3-70B-Instruct,", "dataset=mmlu: 20 trials of 1,500 rounds,", "$H$ = 400."]
+    assert figure.get_supxlabel().splitlines() == lines
+    figures.add_note(figure, "word " * 99)
+    caption = next(text for text in figure.texts if text.get_text()).get_window_extent()
+    assert (caption.x0, caption.x1) == pytest.approx((5, 235), abs=25)  # of 240 dots
+
+
+def test_figures_of_answers_mark_the_advised_learner_and_those_whose_fdr_misses_alpha():
+    """Also over rounds; the legend names the marks last. Figures of FDRs have the target, and no cross."""
+    result = run(Sweep(trials=2, horizon=600, arms=20, alphas=(0.05, 0.3)))
+    best = {(result.trials["source"].iloc[0], alpha): "aci-rank-from-log" for alpha in (0.05, 0.3)}
+    drawn = sweep_figures.draw(result.trials, result.curves, 1, best)
+    crossed = set(
+        result.trials.query("alpha == 0.05").groupby("learner")["fdr"].mean().loc[lambda x: x > 0.06].index
+    )
+    for name in "answered-over-time", "answered-by-alpha", "fdr", "fdr-by-alpha":
+        axes, legend = drawn[name].axes[0], [x.get_text() for x in drawn[name].legends[0].get_texts()]
+        ringed, missing = (
+            [x for x in axes.lines if x.get_label() == label] for *_, label in figures.MARKS.values()
+        )
+        assert ringed
+        has_crosses = name.startswith("answered")
+        assert len(missing) == len(crossed) * has_crosses
+        assert legend[-1 - has_crosses :] == ["advised", "FDR above $\\alpha$ + 1%"][: 1 + has_crosses]
+        of_advised = next(x for x in axes.lines if x.get_label() == "aci-rank-from-log")
+        assert {*ringed[0].get_xdata()} <= {*of_advised.get_xdata()}
+        assert {*ringed[0].get_ydata()} <= {*of_advised.get_ydata()}
 
 
 def test_no_line_joins_two_values_and_bars_show_the_spread():
@@ -474,7 +506,7 @@ def test_no_line_joins_two_values_and_bars_show_the_spread():
     assert marks.get_linestyle() == "None"
     ends = [segment[:, 1] for segment in bars.get_segments()]
     np.testing.assert_allclose(ends, [np.quantile([a, 2 * a, 4 * a], [0.05, 0.95]) for a in (0.1, 0.2)])
-    assert "A mark is the mean" in axes.figure.get_supxlabel()
+    assert "Mark: mean over trials; bar: middle 90%." in axes.figure.get_supxlabel()
     (axes,) = sweep_figures.against(files.Table(rows).assign(fdr=0.2), "alpha", "fdr").axes
     targets = [line.get_ydata() for line in axes.lines if line.get_label() == "target $\\alpha$"]
     np.testing.assert_allclose(targets, [[0.1, 0.1, 0.2, 0.2]])  # flat, so that no mark is on its wrong side
@@ -518,7 +550,7 @@ def test_an_axis_of_fdrs_begins_below_the_least_if_that_is_above_half_of_the_lar
     figure.draw_without_rendering()
     assert axes.get_ylim()[0] == pytest.approx(start - 0.04 * (0.45 - start))
     said = " ".join(figure.get_supxlabel().split())
-    assert "its bar beside its end spans" in said
+    assert "bar at its end: middle 90%" in said
     assert ("Until $t$ = 20, values beyond the axis are not shown." in said) == (start > 0)
     bars = [line for line in axes.lines if not line.get_clip_on()]
     ends = np.array([bar.get_transform().transform(bar.get_xydata()) for bar in bars])
@@ -589,8 +621,8 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         heights = np.concatenate([line.get_ydata()[np.isfinite(line.get_ydata())] for line in dotted])
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
-        assert "; not drawn, since near $T$ or above: exp3-ix." in said
-    assert " bound of the regret, with probability 0.8 where it is below $T$; not drawn" in said
+        assert "; not drawn, since near $T$ or above: exp3-ix." in said.replace("; others have none", "")
+    assert " bound of the regret with probability 0.8, where below $T$; not drawn" in said
     assert said.endswith(
         " triviaqa-like, column score_own: 2 trials of 600 rounds, $\\alpha$ = 10%, $\\lambda$ = 24.49, $H$ = 20."
     )

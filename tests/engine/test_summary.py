@@ -150,9 +150,9 @@ def test_a_broken_bound_is_counted_and_printed_without_theory():
     text = " ".join(broken.split())
     assert "the limit of R_T is BROKEN in 2 of 2 (aci-rank at alpha = 0.05: 2)" in text
     assert table_of(broken, "answered")["(any sequence)"] == ["-", "BROKEN"]
-    assert "as you claim" not in text
+    assert "that you claim" not in text
     mine = replace(result, trials=trials.replace("aci-rank", "my:rank")).summary()
-    assert "certain where it is '-'. Of your own learner, it is as you claim.\n" in mine
+    assert "certain where it is '-'. Your own learner has the limit that you claim.\n" in mine
     assert "(with probability 0.95, where it is below T) is BROKEN in 1 of 2 (exaul at alpha = 0.05: 1)" in text
     assert "  1/2 (1%-99%)\n" in replace(result, trials=trials).summary(theory=True)
     trials["lambda"], trials["fdr_risk"] = 1e9, trials["answered"] / 2

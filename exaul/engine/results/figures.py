@@ -81,7 +81,7 @@ def with_trials(drawn: dict[str, Figure], trials: Table) -> dict[str, Figure]:
     played, _, start = text_table.describe_trials(trials).partition("; ")
     values = {column: trials[column].dropna().unique() for column in ("alpha", "lambda")}
     alpha, lam = (f", {as_label(name, x[0])}" if len(x) == 1 else "" for name, x in values.items())
-    arms, rows = f", $H$ = {text_table.as_range(trials['arms'])}", "; one start from\xa0a\xa0log"
+    arms, rows = f", $H$ = {text_table.as_range(trials['arms'])}", "; all trials start from the same\xa0rows"
     for name, figure in drawn.items():
         add_note(figure, f"{plain(played)}{alpha}{lam * ('regret' in name)}{arms}{rows * bool(start)}.")
     return drawn

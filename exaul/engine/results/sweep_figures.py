@@ -173,8 +173,8 @@ def over_time(
             t = np.log(line["t"]) if is_log else line["t"]
             marked = np.searchsorted(t, t.iloc[0] + places % 0.95 * (t.iloc[-1] - t.iloc[0]))
             spaced = style | {"markevery": np.unique(marked).tolist()}
-            at = line.iloc[[marked.max()]]  # the last marker
-            mark(axes, at["t"] / unit, at[f"{curve}_mean"], at, curve)
+            end = line.iloc[[marked.max()]]  # the last marker
+            mark(axes, end["t"] / unit, end[f"{curve}_mean"], end, curve)
             if not is_crowded:
                 _band(axes, line["t"] / unit, line, curve, style)
             axes.plot(line["t"] / unit, mean, label=as_label(lines, name), **spaced)
@@ -218,7 +218,7 @@ def over_time(
 
 def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float, str]]) -> None:
     """Write the least and the largest value at T of lines (x, value, name) that leave the top of the axis at x."""
-    x, values = max(leaving)[0], [f"{name} {value:,.3g}" for _, value, name in sorted(leaving, key=itemgetter(1))]
+    x, values = max(leaving)[0], [f"{name} {value:,.{value < 9.5:d}f}" for _, value, name in sorted(leaving, key=itemgetter(1))]
     text = "$\\uparrow$ " + "\nto ".join(dict.fromkeys([values[0], values[-1]])) + " at $T$"
     side = ("left", 3) if (axes.transScale + axes.transLimits).transform((x, 0))[0] < 0.5 else ("right", -3)
     offset = dict[str, Any](textcoords="offset points", xytext=(side[1], -2), ha=side[0], va="top", zorder=4)

@@ -142,12 +142,14 @@ def prepare_source(sweep: Sweep, records: Sequence[Records] | None = None) -> Pr
     with ThreadPoolExecutor() as threads:  # devices compile the programs of their checks side by side
         ready = list(threads.map(ready_learner, learners))
     _check_rates(sweep, ready)
-    tunable_texts = dict(text.split("=", 1) for text in sweep.tunables)
+    tunable_texts, values = dict(text.split("=", 1) for text in sweep.tunables), np.empty(0)
+    if tunable_texts or isinstance(environment, Adaptive):
+        values = read_tunables(sweep.environment, environment, tunable_texts)
     source = PreparedSource(
         sweep=sweep,
         environment_name=name_with_values(sweep.environment, tunable_texts | describe_feedback(sweep)),
         environment=environment,
-        tunable_values=read_tunables(sweep.environment, environment, tunable_texts),
+        tunable_values=values,
         learners=tuple(ready),
         horizon=horizon,
         checkpoints=checkpoints,

@@ -137,7 +137,7 @@ def _draw(tables: Tables) -> Figures:
             panels[1].text(
                 0.02, height - 0.2, text, transform=panels[1].get_yaxis_transform(), fontsize=6, va="center"
             )
-    note = "A mark is the mean over trials; a line, of the FDR, reaches from 5% to 95% of them."
+    note = f"Mark: mean over trials; line: {figures.MIDDLE} of the FDR."
     figures.add_legend(figure, [(axes, table) for axes in panels], note)
     return figures.with_trials({"fdr": figure}, tables["trials"])
 

@@ -217,9 +217,9 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         start = "without a" if plan.warm_start is None else "from the"
         note = (
             f"Audits prove their limit with {_exact(1 - plan.delta)} confidence: {audits_per_day:,} a day, if "
-            f"{_exact(plan.answered)} of {per_day:,} questions a day are answered, {_exact(plan.alpha)} of them "
-            f"wrong. If all are rated: what {ACI_RANK} guarantees, for certain and without audits, {start} log, "
-            "if this share is answered and each answer is rated correctly and at once."
+            f"{_exact(plan.answered)} of {per_day:,} questions a day are answered, {_exact(plan.alpha)} of the "
+            f"answers wrong. If all are rated: what {ACI_RANK} guarantees, for certain and without audits, {start} "
+            "log, if this share is answered and each answer is rated correctly and at once."
         )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share, lower_command, target = f"{probability:.4g}", "", plan.target_for(plan.alpha, per_day, audits_per_day)
@@ -273,9 +273,7 @@ def draw_limits(table: Any, alpha: float, note: str) -> Any:
             ends.append((line["fdr"].iloc[-1], f"{short}: {_percent(line['fdr'].iloc[-1])}", style["color"]))
     axes.axhline(alpha, zorder=0, **figures.TARGET_STYLE)
     margin = 0.05 * (top - alpha)
-    axes.set(xlabel="weeks", xscale="log", xlim=(0.9, WEEKS), ylim=(alpha - margin, top + margin))
-    axes.set_xticks(PRINTED_WEEKS, map(str, PRINTED_WEEKS))
-    axes.set_xticks([], minor=True)
+    axes.set(xlabel="weeks", xlim=(0, WEEKS), ylim=(alpha - margin, top + margin))
     figures.in_percent(axes.yaxis)
     figures.end_labels(axes, ends)
     figures.add_legend(figure, [], note)

@@ -120,7 +120,7 @@ def test_the_table_over_all_has_the_advice_for_each_trace():
     result = run(Sweep(logs="logs", out="out", **game))
     assert result.traces.set_index("trace")["advised"].to_dict() == {"a": "aci-rank", "b": "none", "c": "none"}
     assert files.load(Path("out/advice.csv"))["advised"].tolist() == [1, 0, 0, 0, 0, 0]
-    assert "to use at alpha = 0.3, of 3 traces: aci-rank on 1 (a); none on 2 (b; c)\n" in result.summary()
+    assert "to use at alpha = 0.3, of 3 traces: aci-rank on 1 (a); none advised on 2 (b; c)\n" in result.summary()
     assert " -0 " not in summarize_traces(result.traces.assign(fdr_risk=-0.3), by_lambda=False)
 
 

@@ -174,21 +174,21 @@ def advised(table: Table, trials: Table | None = None) -> dict[float, str]:
     return dict.fromkeys(by_alpha.index[by_alpha.astype(bool)].tolist(), name)
 
 
-def describe(table: Table, step: str = "", is_perfect: bool = True) -> str:
+def describe(table: Table, learner: str = ACI_RANK, is_perfect: bool = True) -> str:
     """Return the advice as text: a sentence per source and alpha, then cautions; empty without rows.
 
     Args:
         table: as ``advice_table`` returns it.
-        step: that of programs, if the sweep has others.
+        learner: the name of ``aci-rank`` in the sweep.
         is_perfect: whether each answer of the sweep gets its feedback at once.
     """
     lines, several = [], not table.empty and table["source"].nunique() > 1
     for source, rows in table.groupby("source", sort=False) if not table.empty else ():
         where = f"on {source} " * several
         for _, row in rows[rows["learner"] == ACI_RANK].iterrows():  # of each alpha
-            lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, step)}")
+            lines.append(f"{where}at alpha = {row['alpha']:g}: {_sentence(row, learner)}")
         if not rows["advised"].groupby(rows["alpha"]).max().all():
-            lines.append(f"{where}{_remedy(rows.iloc[0], step)}")
+            lines.append(f"{where}{_remedy(rows.iloc[0], learner)}")
         lines += [f"caution: {where}{text}" for text in rows["caution"].dropna().unique()]
     if lines and not is_perfect:
         lines.append("caution: the advice takes all answers to be rated at once and correctly, unlike here")
@@ -227,7 +227,7 @@ def describe_halves(table: Table, width: int | None = None) -> str:
     return "\n\n".join([title, table, "\n".join(legend)])
 
 
-def _sentence(row: Any, step: str) -> str:
+def _sentence(row: Any, learner: str) -> str:
     """Return the advice from the row of the learner."""
     if row["answerable"] < FEASIBLE:
         return f"use none. The best threshold answers {row['answerable']:.1%} of the whole log"
@@ -236,7 +236,7 @@ def _sentence(row: Any, step: str) -> str:
         reason = f"{free}against a change, " * (row["answerable"] == 1)
         share = describe_range(row, "answered", _decimals(row["answered_q05"], row["answered_q95"]))
         expected = f"{share} of the questions answered, and {describe_range(row, 'fdr')} of the shown answers wrong"
-        return f"{reason}use {ACI_RANK}{step}, started from a log of your model; expect {expected}"
+        return f"{reason}use {learner}, started from a log of your model; expect {expected}"
     high, allowed = row["fdr_most"], f"{100 * largest_near(row['alpha']):.4g}"
     texts = [f"{100 * high:.{decimals}f}" for decimals in range(1, 9)]
     shown = next((x for x in texts if float(x) > float(allowed)), texts[-1])  # not rounded to what is allowed
@@ -244,12 +244,12 @@ def _sentence(row: Any, step: str) -> str:
     where = "as on the second half of the log, from its first" if row["fdr_in_order"] >= high else where
     limit = f"may have an FDR of {shown}% ({where}; allowed: {allowed}%)"
     limit = limit if high >= 0 else "answers nothing on most halves of it"
-    return f"no advice. {ACI_RANK}{step}, started from a log, {limit}"
+    return f"no advice. {learner}, started from a log, {limit}"
 
 
-def _remedy(row: Any, step: str) -> str:
+def _remedy(row: Any, learner: str) -> str:
     """Return what to do where a learner is not advised, from a row of the source."""
-    where, better = f"where {ACI_RANK}{step} is not advised: take", "more rows or a better score"
+    where, better = f"where {learner} is not advised: take", "more rows or a better score"
     if row["usable_alpha"] > 0:
         share = row["usable_answered"]
         expected = f"at which it is advised; expect {100 * share:.{_decimals(share, share)}f}% answered"

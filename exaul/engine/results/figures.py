@@ -338,13 +338,15 @@ def mark(axes: Axes, x: Any, y: Any, rows: Table, shown: str) -> None:
             axes.plot(np.asarray(x)[holds], np.asarray(y)[holds], marker, label=label, **look)
 
 
-def missing_note(rows: Table, is_drawn: Any, lack: str = "Without answers") -> str:
-    """Return the learners of which no row is drawn, or none at some alphas, and what they lack."""
+def missing_note(rows: Table, is_drawn: Any, lack: str = "Without answers", values: Any = np.nan) -> str:
+    """Return the learners of which no row is drawn, or none at some alphas, their values, and what they lack."""
     missing = list[str]()
-    known = rows.assign(is_drawn=is_drawn, alpha=rows.get("alpha", 0.0))  # some tables have no alpha
+    known = rows.assign(is_drawn=is_drawn, value=values, alpha=rows.get("alpha", 0.0))  # some tables have no alpha
     for name, of_learner in known.groupby("learner", sort=False):
         at_alpha = of_learner.groupby("alpha", sort=False)["is_drawn"].any()
         if not at_alpha.all():
             alphas = ", ".join(map(partial(as_label, "alpha"), at_alpha.index[~at_alpha]))
+            numbers = of_learner.loc[~of_learner["is_drawn"], "value"].dropna().round().astype(int)
             missing.append(plain(str(name)) + f" at {alphas}" * bool(at_alpha.any()))
+            missing[-1] += f" ({text_table.as_range(numbers)})" if len(numbers) else ""
     return f" {lack}: {'; '.join(missing)}." * bool(missing)

@@ -144,7 +144,9 @@ class Result:
         if is_compared and not self.advice.empty:
             parts.append(advice.describe_halves(self.advice, width))
         if not theory or {advice.ACI_RANK, FROM_LOG} & set(trials["learner"]):
-            parts.append(advice.describe(self.advice, self._step, sweep.feedback == PERFECT_FEEDBACK))
+            learner = FROM_LOG if FROM_LOG in set(trials["learner"]) else advice.ACI_RANK
+            text = advice.describe(self.advice, f"{learner}{self._step}", sweep.feedback == PERFECT_FEEDBACK)
+            parts.append(text)
         if is_compared and not theory and (best := advice.advised(self.advice)):
             parts.append(advice.describe_use(sweep, list(best)))
         elif not is_log and not self.advice.empty:

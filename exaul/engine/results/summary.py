@@ -136,7 +136,9 @@ def summarize(
     if is_limited and PROVEN.rpartition("\n")[2] in parts[-1].partition("\n\n")[0]:  # narrow tables lack it
         asked = f"after {trials['horizon'].iloc[0]:,} questions, whatever they are and in whatever order"
         held = f"It holds for as many answers as here{condition}. No limit is certain where it is '-'."
-        claimed = " Your own learner has the limit that you claim." * any(":" in x for x in trials["learner"].unique())
+        claimed = " Your own learner has the limit that you claim." * any(
+            ":" in x for x in trials["learner"].unique()
+        )
         legend.append(f"proven limit: {asked}, at most this share of the answers is wrong. {held}{claimed}")
     if "best-fixed" in set(trials["learner"]):
         legend.append("best-fixed: the threshold that has, in hindsight, the least of the paper's loss")
@@ -339,7 +341,9 @@ def advise_traces(table: Table) -> str:
     for alpha, rows in table.drop_duplicates(["trace", "alpha"]).groupby("alpha", sort=False):
         names = {name: chosen["trace"] for name, chosen in rows.groupby("advised")}
         listed = {name: f" ({join_lines('; '.join(x))})" * (len(x) <= NAMED_TRACES) for name, x in names.items()}
-        texts = "; ".join(f"{name} on {len(x)}{listed[name]}" for name, x in names.items())
+        texts = "; ".join(
+            f"{name}{' advised' * (name == NONE)} on {len(x)}{listed[name]}" for name, x in names.items()
+        )
         lines.append(f"to use at alpha = {alpha:g}, of {len(rows)} traces: {texts}")
     return "\n".join(lines)
 

@@ -1,7 +1,6 @@
 """Draw the figures of a sweep from ``trials.csv``, ``curves.csv`` and ``asked.csv``."""
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from exaul.engine.results.figures import (
     LETTERS,
     MARKS,
     MIDDLE,
-    NARROW,
     PANEL,
     ROUND,
     TARGET,
@@ -162,11 +160,9 @@ def over_time(
         axes.set(xlabel=rounds, xlim=(start * is_log, rows["t"].max() / unit))
         axes.set_yscale(scale, **{"subs": [3]} if scale == "log" else {})
         axes.set_ylim(ends)
-        bars, leaving = list[tuple[float, float, dict[str, Any]]](), list[tuple[float, float, str]]()
+        bars = list[tuple[float, float, dict[str, Any]]]()
         for number, (style, name, line) in enumerate(styled_lines(rows.dropna(subset=f"{curve}_mean"), lines)):
             mean = line[f"{curve}_mean"]
-            if scale == "linear" and mean.iloc[-1] > ends[1]:
-                leaving.append((line.loc[mean > ends[1], "t"].iloc[0] / unit, mean.iloc[-1], as_label(lines, name)))
             if not mean.between(*ends).any():
                 continue
             places = 0.05 + 0.02 * number + MARKERS  # parts of the axis, others for each line
@@ -185,8 +181,6 @@ def over_time(
                     axes.plot(line["t"] / unit, bound, **spaced | BOUND_STYLE)
         if is_crowded:
             end_bars(axes, bars)
-        if leaving and axes.bbox.width / figure.dpi > NARROW:
-            _name_leaving(axes, leaving)
         if curve == "fdr":
             axes.axhline(rows["alpha"].iloc[0], label=TARGET, **TARGET_STYLE)
         for end in np.arange(1, segments) * rows["t"].max() // segments:
@@ -202,28 +196,19 @@ def over_time(
             in_percent(axes.yaxis)
     spread, until = "bar at its end" if is_crowded else "band", " up to round $t$" * are_shares
     note = _spread_note(drawn, curve, "Line", spread, until)
-    stays = drawn.groupby([*cells, lines])[f"{curve}_mean"].transform("last").between(*ends)
+    at_end = drawn.groupby([*cells, lines])[f"{curve}_mean"].transform("last")
+    stays = at_end.between(*ends)
     columns = [f"{curve}_mean", *[f"{curve}_q05", f"{curve}_q95"] * (not is_crowded)]
     shown = drawn[stays].set_index("t")[columns]
     cut = shown.index[((shown < ends[0]) | (shown > ends[1])).any(axis=1)] if scale == "linear" else []
     until = f"Until $t$ = {max(cut):,}, values" if len(cut) and max(cut) < horizon else "Values"
     note += f" {until} beyond the axis are not shown." * bool(len(cut))
-    note += missing_note(drawn, stays, "Beyond the axis at $T$")
+    note += missing_note(drawn, stays, "Beyond the axis at $T$", at_end)
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
         note += _bound_note(panels[0][0], drawn, dotted, where=", where below $t$")
     add_legend(figure, panels, note)
     return figure
-
-
-def _name_leaving(axes: Axes, leaving: Sequence[tuple[float, float, str]]) -> None:
-    """Write the least and the largest value at T of lines (x, value, name) that leave the top of the axis at x."""
-    x, values = max(leaving)[0], [f"{name} {value:,.{value < 9.5:d}f}" for _, value, name in sorted(leaving, key=itemgetter(1))]
-    text = "$\\uparrow$ " + "\nto ".join(dict.fromkeys([values[0], values[-1]])) + " at $T$"
-    side = ("left", 3) if (axes.transScale + axes.transLimits).transform((x, 0))[0] < 0.5 else ("right", -3)
-    offset = dict[str, Any](textcoords="offset points", xytext=(side[1], -2), ha=side[0], va="top", zorder=4)
-    offset["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}  # over other lines
-    axes.annotate(text, (x, 1), xycoords=axes.get_xaxis_transform(), fontsize=7, color="#444444", **offset)
 
 
 def _y_axis(drawn: Table, final: Table, curve: str, dotted: str, is_log: bool) -> tuple[str, tuple[float, float]]:

@@ -234,8 +234,12 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
             lower_command += (
                 f"alpha must be {lower}, which is not advised; with more audits a day, it may be larger"
             )
-    command = f"{COMMAND}{plan.as_service(plan.alpha, plan.warm_start, '--audit', share)}"
     expected = f"{'the advice' if advice else 'a sweep'} says what to expect"
+    if advice:
+        week = "--alphas", str(plan.alpha), "--horizon", str(7 * per_day), "--feedback-rate", share
+        rated = str(plan.warm_start), *plan.as_flags(), "--warm-start", "0.5", "--learners", ACI_RANK
+        advice += f"\nto simulate a week with these audits:\n{COMMAND}{as_typed('sweep', '--logs', *rated, *week)}"
+    command = f"{COMMAND}{plan.as_service(plan.alpha, plan.warm_start, '--audit', share)}"
     unadvised = "" if plan.alpha in advised else f"; alpha = {plan.alpha} is not advised"
     show(
         f"at alpha = {plan.alpha}: audit each answer with probability {share} (--audit {share}).",

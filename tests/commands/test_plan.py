@@ -211,6 +211,8 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     lines, _ = printed(f"{flags} 2 --coverage 0.3 --correct correct", capsys)
     assert lines[-1].endswith(f" --audit 0.006667 --warm-start {log} --log-correct correct --state state.sqlite")
     assert any("if 30% of the questions are answered" in line for line in lines)
+    week = "--alphas 0.1 --horizon 7000 --feedback-rate 0.006667"
+    assert f"  exaul sweep --logs {log} --correct correct --warm-start 0.5 --learners aci-rank {week}" in lines
     lines, _ = printed(f"{flags} 50", capsys)  # a lower target answers less, of which more can be audited
     assert lines[-2] == "for a limit of 10% in 26 weeks, if 80.2% of the questions are answered:"
     assert lines[-1].startswith("  exaul serve --alpha 0.09 --audit 0.06234 ")

@@ -294,7 +294,7 @@ def choose(path: Path, table: Table, chosen: Mapping[str, Collection[Any]]) -> T
             if cells.isna().all():
                 names = ", ".join(table["learner"].unique())
                 raise BadInput(f"{field_name}: given, but none of the learners has it: {names}")
-            known = rated if column == "learner" and ", " in lacking[0] else cells
+            known = rated if column == "learner" else cells
             listed = "; ".join(str(value) for value in known.dropna().unique())
             raise BadInput(f"{field_name}: {lacking[0]} is not in {path}, which has {listed}")
         table = table[cells.isin(values) | (unused & (column in RATE_COLUMNS))]

@@ -2,8 +2,8 @@
 
 Rates are given by block: ``eta`` [K] and ``gamma`` [K] are constant within each block and do not grow; ``rounds``
 [K] are the lengths of the blocks and sum to T. alpha and lambda have any shape; a bound has their broadcast shape,
-or is a float if it does not depend on them. s and r are the costs of ``compute_costs``: an answer with error e
-costs ``s e``, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds
+or is a float if it does not depend on them. sigma and r are the costs of ``compute_costs``: an answer with error e
+costs ``sigma e``, an abstention r. ``docs/proofs.md``, section 6, has the proofs, and states how each bound holds
 against adaptive adversaries.
 """
 
@@ -46,7 +46,7 @@ class BoundCase(NamedTuple):
     block_lengths: NDArray[np.float64]  # [K] >= 1, rounds of each block
     arms: int  # H >= 2
     delta: float  # in (0, 1], as in ``RegretBounds``
-    s: float | NDArray[np.float64]  # cost of an answer per unit of error, of the shape of alpha and lambda
+    sigma: float | NDArray[np.float64]  # cost of an answer per unit of error, of the shape of alpha and lambda
     r: float | NDArray[np.float64]  # cost of an abstention, of the same shape
     horizon: float  # T >= 1, number of rounds
     eta_sum: float  # sum of eta over the T rounds
@@ -102,18 +102,19 @@ def paper_exponential_weights(case: BoundCase) -> float:
 
 def _second_moments(case: BoundCase, single: bool) -> tuple[Any, Any, Any]:
     """Return the largest sums over sides (arms if ``single``) of squared losses, losses below, and all losses."""
-    s, r, arms = case.s, case.r, case.arms
-    larger, smaller = np.maximum(s, r), np.minimum(s, r)
+    sigma, r, arms = case.sigma, case.r, case.arms
+    larger, smaller = np.maximum(sigma, r), np.minimum(sigma, r)
     if single:  # at least one arm is on each side
         return (arms - 1) * larger**2 + smaller**2, (arms - 1) * larger, (arms - 1) * larger + smaller
-    return s**2 + r**2, s, s + r
+    return sigma**2 + r**2, sigma, sigma + r
 
 
 def implicit_exploration_abstaining(case: BoundCase, single: bool) -> Any:
     """Bound the regret against the arm that always abstains (``docs/proofs.md``, R1).
 
-    ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t s) + ln(1 / delta) max_t D_t`` with ``V = s^2 + r^2`` and
-    ``D = max(r (1 + gamma + eta r / 2), s (gamma + eta s / 2)) / (2 gamma)``; R1 says what changes if ``single``.
+    ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t sigma) + ln(1 / delta) max_t D_t`` with ``V = sigma^2 + r^2`` and
+    ``D = max(r (1 + gamma + eta r / 2), sigma (gamma + eta sigma / 2)) / (2 gamma)``; R1 says what changes if
+    ``single``.
     """
     squares, below, _ = _second_moments(case, single)
     bound = np.log(case.arms) / case.eta[-1] + case.eta_sum * squares / 2 + case.gamma_sum * below
@@ -124,7 +125,7 @@ def implicit_exploration_abstaining(case: BoundCase, single: bool) -> Any:
 
     def deviation(eta: Any, gamma: Any) -> Any:
         abstaining = case.r * (1 + gamma + eta * case.r / 2)
-        return np.maximum(abstaining, case.s * (gamma + eta * case.s / 2)) / (2 * gamma)
+        return np.maximum(abstaining, case.sigma * (gamma + eta * case.sigma / 2)) / (2 * gamma)
 
     return bound + np.log(1 / case.delta) * case.largest(deviation)
 
@@ -133,10 +134,10 @@ def implicit_exploration_best(case: BoundCase, single: bool) -> Any:
     """Bound the regret against the best arm (``docs/proofs.md``, R2).
 
     ``ln H / eta_T + sum_t (eta_t V / 2 + gamma_t b) + ln(H / delta) max_t b (1 + gamma_t + eta_t b / 2) / (2
-    gamma_t)`` with ``b = max(s, r)`` and V as in R1. R2 says what changes in the mean, and if ``single``.
+    gamma_t)`` with ``b = max(sigma, r)`` and V as in R1. R2 says what changes in the mean, and if ``single``.
     """
     squares, below, total = _second_moments(case, single)
-    b = np.maximum(case.s, case.r)
+    b = np.maximum(case.sigma, case.r)
     bound = np.log(case.arms) / case.eta[-1] + case.eta_sum * squares / 2
     if np.any(case.gamma <= 0):
         return case.r * np.nan
@@ -151,9 +152,9 @@ def implicit_exploration_best(case: BoundCase, single: bool) -> Any:
 def exponential_weights_best(case: BoundCase) -> Any:
     """Bound the regret of ``ew`` against the best arm (``docs/proofs.md``, R3).
 
-    ``ln H / eta_T + D^2 sum_t eta_t / 8 + D sqrt(T ln(1 / delta) / 2)`` with ``D = max(s - r, r)``.
+    ``ln H / eta_T + D^2 sum_t eta_t / 8 + D sqrt(T ln(1 / delta) / 2)`` with ``D = max(sigma - r, r)``.
     """
-    D = np.maximum(case.s - case.r, case.r)
+    D = np.maximum(case.sigma - case.r, case.r)
     deviation = D * np.sqrt(case.horizon * np.log(1 / case.delta) / 2)
     return np.log(case.arms) / case.eta[-1] + D**2 * case.eta_sum / 8 + deviation
 
@@ -161,10 +162,10 @@ def exponential_weights_best(case: BoundCase) -> Any:
 def exponential_weights_abstaining(case: BoundCase) -> Any:
     """Bound the regret of ``ew`` against the arm that always abstains (``docs/proofs.md``, R4, or R3 if smaller).
 
-    ``B (exp(x b) - 1) / (x b) + ln(1 / delta) / x - r T``, where ``b = max(s, r)`` and
-    ``B = b (r T + ln H / eta_T) eta_1 / (1 - exp(-b eta_1))`` bounds the expected losses; the best x of ``TILTS``.
+    ``K (exp(x b) - 1) / (x b) + ln(1 / delta) / x - r T``, where ``b = max(sigma, r)`` and
+    ``K = b (r T + ln H / eta_T) eta_1 / (1 - exp(-b eta_1))`` bounds the expected losses; the best x of ``TILTS``.
     """
-    first, last, T, b = case.eta[0], case.eta[-1], case.horizon, np.maximum(case.s, case.r)
+    first, last, T, b = case.eta[0], case.eta[-1], case.horizon, np.maximum(case.sigma, case.r)
     expected = b * (case.r * T + np.log(case.arms) / last) * first / -np.expm1(-b * first)
     if case.delta < 1:
         x = TILTS.reshape(-1, *[1] * np.ndim(b))
@@ -175,39 +176,40 @@ def exponential_weights_abstaining(case: BoundCase) -> Any:
 def known_abstention_abstaining(case: BoundCase) -> Any:
     """Bound the regret of ``exaul-known`` against the arm that always abstains (``docs/proofs.md``, R5).
 
-    ``ln 2 / eta_T + sum_t (eta_t r^2 / 2 + x r^2 / 8 + (gamma_t + eta_t s / 2) (exp(x s) - 1) / x) + ln(1 / delta)
-    / x``, with the best x of ``TILTS``; in the mean with ``x = 0``. H does not matter, and gamma may be 0.
+    ``ln 2 / eta_T + sum_t (eta_t r^2 / 2 + x r^2 / 8 + (gamma_t + eta_t sigma / 2) (exp(x sigma) - 1) / x)
+    + ln(1 / delta) / x``, with the best x of ``TILTS``; in the mean with ``x = 0``. H does not matter, and
+    gamma may be 0.
     """
-    s, r = case.s, case.r
+    sigma, r = case.sigma, case.r
     bound = np.log(1 / KNOWN_PRIOR) / case.eta[-1] + case.eta_sum * r**2 / 2
-    charged = case.gamma_sum + case.eta_sum * s / 2
+    charged = case.gamma_sum + case.eta_sum * sigma / 2
     if case.delta == 1:
-        return bound + charged * s
-    x = TILTS.reshape(-1, *[1] * np.ndim(s))
-    deviation = x * case.horizon * r**2 / 8 + charged * np.expm1(x * s) / x + np.log(1 / case.delta) / x
+        return bound + charged * sigma
+    x = TILTS.reshape(-1, *[1] * np.ndim(sigma))
+    deviation = x * case.horizon * r**2 / 8 + charged * np.expm1(x * sigma) / x + np.log(1 / case.delta) / x
     return bound + np.min(deviation, axis=0)
 
 
 def known_abstention_best(case: BoundCase) -> Any:
     """Bound the regret of ``exaul-known`` against the best arm (``docs/proofs.md``, R6).
 
-    ``ln(2 (H - 1)) / eta_T + sum_t (eta_t V / 2 + gamma_t s + x r^2 / 8) + ln(H / delta) / x`` with the best
-    ``x <= min_t 2 gamma_t / (s (1 + gamma_t + eta_t s / 2))``; R6 says what changes in the mean. NaN unless gamma
-    is positive and so large that no charge is capped, ``eta_t s <= 2 gamma_t``.
+    ``ln(2 (H - 1)) / eta_T + sum_t (eta_t V / 2 + gamma_t sigma + x r^2 / 8) + ln(H / delta) / x`` with the best
+    ``x <= min_t 2 gamma_t / (sigma (1 + gamma_t + eta_t sigma / 2))``; R6 says what changes in the mean. NaN unless
+    gamma is positive and so large that no charge is capped, ``eta_t sigma <= 2 gamma_t``.
     """
-    s, r, T = case.s, case.r, case.horizon
-    bound = np.log((case.arms - 1) / (1 - KNOWN_PRIOR)) / case.eta[-1] + case.eta_sum * (s**2 + r**2) / 2
-    bound = bound + case.gamma_sum * s
+    sigma, r, T = case.sigma, case.r, case.horizon
+    bound = np.log((case.arms - 1) / (1 - KNOWN_PRIOR)) / case.eta[-1] + case.eta_sum * (sigma**2 + r**2) / 2
+    bound = bound + case.gamma_sum * sigma
     if np.any(case.gamma <= 0):
         return case.r * np.nan
     if case.delta == 1:
-        bound = bound + s * np.log(case.arms) / (2 * case.gamma[-1])
+        bound = bound + sigma * np.log(case.arms) / (2 * case.gamma[-1])
     else:
-        lower = case.largest(lambda eta, gamma: s * (1 + gamma + eta * s / 2) / (2 * gamma))  # of 1 / x
+        lower = case.largest(lambda eta, gamma: sigma * (1 + gamma + eta * sigma / 2) / (2 * gamma))  # of 1 / x
         chance = np.log(case.arms / case.delta)
         inverse = np.maximum(lower, r * np.sqrt(T / (8 * chance)))  # the latter minimizes the sum of both terms
         bound = bound + T * r**2 / (8 * inverse) + chance * inverse
-    return np.where(np.max(case.eta / case.gamma) * s <= KNOWN_CAP, bound, np.nan)
+    return np.where(np.max(case.eta / case.gamma) * sigma <= KNOWN_CAP, bound, np.nan)
 
 
 def _implicit_exploration_bounds(single: bool) -> RegretBounds:

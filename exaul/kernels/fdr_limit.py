@@ -1,13 +1,13 @@
 """An upper limit of the FDR of all answers, from audits of some, which holds at all times at once.
 
 Each answer is audited with probability c, whatever happened before. Let N be the number of audited answers that are
-found wrong, and W the number of wrong answers among the n answers so far. For every rate l > 0, the number
+found wrong, and G the number of wrong answers among the n answers so far. For every rate nu > 0, the number
 
-    exp(-l N) (1 - p_0 k)^-(n - W) (1 - p_1 k)^-W        with k = 1 - exp(-l)
+    exp(-nu N) (1 - p_0 k)^-(n - G) (1 - p_1 k)^-G        with k = 1 - exp(-nu)
 
 is a martingale that starts at 1, where p_0 and p_1 are the probabilities that a right and a wrong answer are
 audited and found wrong. So is its mean over a few rates, which with probability 1 - delta never reaches 1 / delta
-(Ville's inequality). The mean rises with W. So W is at most the W at which the mean is 1 / delta. F1 of
+(Ville's inequality). The mean rises with G. So G is at most the G at which the mean is 1 / delta. F1 of
 ``docs/proofs.md`` has the proof.
 
 Mixtures of such martingales are due to Robbins; see Howard et al. (2021) and Waudby-Smith and Ramdas (2023).
@@ -29,7 +29,7 @@ STEPS = 50  # Newton steps at most; about six suffice
 class Mixture(NamedTuple):
     """Logarithms of the factors of each martingale of the mean, [MARTINGALES] each."""
 
-    found_wrong: NDArray[np.float64]  # l: subtracted for each audited answer that is found wrong
+    found_wrong: NDArray[np.float64]  # nu: subtracted for each audited answer that is found wrong
     right: NDArray[np.float64]  # ``-log(1 - p_0 k)`` >= 0: added for each right answer
     wrong: NDArray[np.float64]  # ``-log(1 - p_1 k)`` > right: added for each wrong answer
 
@@ -38,8 +38,8 @@ class Mixture(NamedTuple):
 def mixture(share: float, flips: tuple[float, ...]) -> Mixture:
     """Compute the factors of the martingales.
 
-    The rates are ``l = log((1 - x (1 - s)) / ((1 - x) (1 - s)))`` with ``x = share (1 - r_0 - r_1)``, for geometric
-    s. Without flips, such a rate is best if N falls short of its mean by a share s. Any rates give a valid limit.
+    The rates are ``nu = log((1 - x (1 - y)) / ((1 - x) (1 - y)))`` with ``x = share (1 - r_0 - r_1)``, for
+    geometric y. Without flips, one is best if N falls short of its mean by a share y. Any rates give a valid limit.
 
     Args:
         share: c in (0, 1], the probability that an answer is audited.
@@ -47,8 +47,8 @@ def mixture(share: float, flips: tuple[float, ...]) -> Mixture:
             their sum is below 1.
     """
     right_flip, wrong_flip = flips
-    x, s = min(share * (1 - right_flip - wrong_flip), LARGEST_SHARE), np.geomspace(*DEVIATIONS, MARTINGALES)
-    rates = np.log1p(x * s / (1 - x)) - np.log1p(-s)
+    x, y = min(share * (1 - right_flip - wrong_flip), LARGEST_SHARE), np.geomspace(*DEVIATIONS, MARTINGALES)
+    rates = np.log1p(x * y / (1 - x)) - np.log1p(-y)
     k = -np.expm1(-rates)
     return Mixture(rates, -np.log1p(-share * right_flip * k), -np.log1p(-share * (1 - wrong_flip) * k))
 
@@ -72,8 +72,8 @@ def wrong_limit(found_wrong: float, answers: float, share: float, flips: tuple[f
         return min(found_wrong, answers)  # every answer was audited
     factors = mixture(share, flips)
     slopes = factors.wrong - factors.right  # > 0
-    logs = answers * factors.right - found_wrong * factors.found_wrong - math.log(MARTINGALES / delta)  # at W = 0
-    # The log of the mean is convex and rises in W. Start where one martingale alone makes the mean 1 / delta.
+    logs = answers * factors.right - found_wrong * factors.found_wrong - math.log(MARTINGALES / delta)  # at G = 0
+    # The log of the mean is convex and rises in G. Start where one martingale alone makes the mean 1 / delta.
     # Newton's steps decrease from there towards the limit without passing it, so each step is a valid limit.
     wrong = float((-logs / slopes).min())
     for _ in range(STEPS):

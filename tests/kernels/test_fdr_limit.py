@@ -84,7 +84,7 @@ def test_the_mixture_rises_with_wrong_answers_and_falls_with_found_ones(share, g
     more=st.floats(0, 100),
 )
 def test_the_limit_is_where_the_mixture_is_one_over_delta(share, given_flips, delta, answers, part, more):
-    """It is in [0, n], does not fall with N, and no larger W is compatible with N, but all smaller ones are."""
+    """It is in [0, n], does not fall with N, and no larger G is compatible with N, but all smaller ones are."""
     N = part * answers
     limit = wrong_limit(N, answers, share, given_flips, delta)
     assert 0 <= limit <= answers
@@ -93,7 +93,7 @@ def test_the_limit_is_where_the_mixture_is_one_over_delta(share, given_flips, de
         assert limit == N
         return
     gap, edge = 1e-6 * (1 + limit), math.log(1 / delta)
-    if limit < answers:  # a larger W is not compatible
+    if limit < answers:  # a larger G is not compatible
         assert log_mean(N, min(limit + gap, answers), answers, share, given_flips) >= edge
     if limit > gap:  # a smaller one is
         assert log_mean(N, limit - gap, answers, share, given_flips) <= edge
@@ -106,18 +106,18 @@ def exceeded(share, delta, horizon=8000):
 
 
 def exceeding(share, horizon, limits):
-    """The exact probability that W exceeds its limit at some W <= most, by the distribution of N among survivors.
+    """The exact probability that G exceeds its limit at some G <= most, by the distribution of N among survivors.
 
     Right answers play no part, so this is the probability for all numbers of answers and all sequences of errors
     with ``horizon`` wrong answers.
     """
     survivors, gone = np.zeros(len(limits)), 0.0  # by N
     survivors[0] = 1.0
-    for W in range(1, horizon + 1):
+    for G in range(1, horizon + 1):
         moved = survivors * share
         survivors = survivors - moved
         survivors[1:] += moved[:-1]
-        beyond = limits < W
+        beyond = limits < G
         gone += survivors[beyond].sum()
         survivors[beyond] = 0.0
     return gone
@@ -132,11 +132,11 @@ def test_the_limit_is_exceeded_at_some_time_with_probability_delta_at_most(share
 def test_impostors_are_exceeded_at_some_time():
     """A limit for 20 times the delta, and the exact limit at one number of wrong answers, fixed beforehand."""
     assert exceeded(0.05, 0.999) > 0.5
-    limits, W = [], 0
+    limits, G = [], 0
     for N in range(700):
-        while binom.cdf(N, W + 1, 0.05) > 0.05:
-            W += 1
-        limits.append(W)
+        while binom.cdf(N, G + 1, 0.05) > 0.05:
+            G += 1
+        limits.append(G)
     assert exceeding(0.05, 8000, np.array(limits)) > 0.2
 
 

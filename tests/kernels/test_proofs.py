@@ -19,11 +19,11 @@ def rounds_of_the_game(size=200_000):
     rng = np.random.default_rng(1)
     P = np.where(rng.random(size) < 0.5, rng.random(size), 10 ** (-6 * rng.random(size)))
     P = np.where(rng.random(size) < 0.3, 1 - P, P)
-    s = np.where(rng.random(size) < 0.5, 1 - 0.02 * rng.random(size), rng.random(size))
-    r = 1 - s + rng.random(size) * s
+    sigma = np.where(rng.random(size) < 0.5, 1 - 0.02 * rng.random(size), rng.random(size))
+    r = 1 - sigma + rng.random(size) * sigma
     e = np.where(rng.random(size) < 0.5, rng.random(size) < 0.5, rng.random(size))
     eta, gamma = 10 ** (-4 + 5 * rng.random(size)), 10 ** (-5 + 5 * rng.random(size))
-    return P, 1 - P, s, r, e, eta, gamma, rng.random(size)
+    return P, 1 - P, sigma, r, e, eta, gamma, rng.random(size)
 
 
 def largest(left, right):
@@ -54,21 +54,21 @@ def test_r1_an_estimate_is_bounded_by_its_loss_and_gamma_pays_for_that_of_the_co
         assert (largest(x * (1 + gamma) / Q / (1 + gamma / Q), np.log1p(np.expm1(x) / Q)) < 1e-9) == holds
 
 
-def brackets(P, Q, s, r, e, eta, gamma):
+def brackets(P, Q, sigma, r, e, eta, gamma):
     """The loss of the drawn side less its mix, if answered and if not, and the estimates of both sides."""
-    below, above = s * e / (gamma + P), r / (gamma + Q)
+    below, above = sigma * e / (gamma + P), r / (gamma + Q)
     mix_below = -np.log(P * np.exp(-eta * below) + Q) / eta
     mix_above = -np.log(P + Q * np.exp(-eta * above)) / eta
-    return s * e - mix_below, r - mix_above, below, above
+    return sigma * e - mix_below, r - mix_above, below, above
 
 
 def test_r1_a_round_against_abstaining():
     """One round of the supermartingale of R1 and its mean, of all losses and masses; half the bound is broken."""
-    P, Q, s, r, e, eta, gamma, part = rounds_of_the_game()
-    if_answered, if_abstained, _, above = brackets(P, Q, s, r, e, eta, gamma)
-    cost = np.maximum(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
+    P, Q, sigma, r, e, eta, gamma, part = rounds_of_the_game()
+    if_answered, if_abstained, _, above = brackets(P, Q, sigma, r, e, eta, gamma)
+    cost = np.maximum(r * (1 + gamma + eta * r / 2), sigma * (gamma + eta * sigma / 2)) / (2 * gamma)
     theta = np.where(part < 0.5, 1, part) / cost
-    allowed = eta * (s**2 + r**2) / 2 + gamma * s
+    allowed = eta * (sigma**2 + r**2) / 2 + gamma * sigma
     moment = mean_exponential(P, Q, theta * (if_answered - r), theta * (if_abstained + above - r))
     assert largest(moment, theta * allowed) < 1e-9
     assert holds_and_is_sharp(P * (if_answered - r) + Q * (if_abstained + above - r), allowed)
@@ -76,12 +76,14 @@ def test_r1_a_round_against_abstaining():
 
 def test_r2_a_round_against_any_arm():
     """One round of the supermartingales of R2: of an arm below the cut, and of one above; half is broken."""
-    P, Q, s, r, e, eta, gamma, _ = rounds_of_the_game()
-    if_answered, if_abstained, below, above = brackets(P, Q, s, r, e, eta, gamma)
-    b = np.maximum(s, r)
-    theta, allowed = 2 * gamma / (b * (1 + gamma + eta * b / 2)), eta * (s**2 + r**2) / 2 + gamma * b
+    P, Q, sigma, r, e, eta, gamma, _ = rounds_of_the_game()
+    if_answered, if_abstained, below, above = brackets(P, Q, sigma, r, e, eta, gamma)
+    b = np.maximum(sigma, r)
+    theta, allowed = 2 * gamma / (b * (1 + gamma + eta * b / 2)), eta * (sigma**2 + r**2) / 2 + gamma * b
     an_arm_above = mean_exponential(P, Q, theta * (if_answered - r), theta * (if_abstained + above - r))
-    an_arm_below = mean_exponential(P, Q, theta * (if_answered + below - s * e), theta * (if_abstained - s * e))
+    an_arm_below = mean_exponential(
+        P, Q, theta * (if_answered + below - sigma * e), theta * (if_abstained - sigma * e)
+    )
     assert holds_and_is_sharp(an_arm_above, theta * allowed)
     assert holds_and_is_sharp(an_arm_below, theta * allowed)
 
@@ -94,13 +96,13 @@ def test_r1_r2_a_round_that_reveals_one_arm(seed):
     arms = int(rng.integers(2, 9))
     p = np.maximum(rng.dirichlet(np.full(arms, 10 ** rng.uniform(-1, 1))), 1e-9)
     p /= p.sum()
-    s, e, eta, gamma = rng.random() ** 0.2, rng.random(), 10 ** rng.uniform(-4, 1), 10 ** rng.uniform(-5, 0.5)
-    r = 1 - s + rng.random() * s
-    losses = np.where(np.arange(arms) < rng.integers(1, arms), s * e, r)
+    sigma, e, eta, gamma = rng.random() ** 0.2, rng.random(), 10 ** rng.uniform(-4, 1), 10 ** rng.uniform(-5, 0.5)
+    r = 1 - sigma + rng.random() * sigma
+    losses = np.where(np.arange(arms) < rng.integers(1, arms), sigma * e, r)
     estimates = losses / (gamma + p)
     excess = losses + np.log(1 - p + p * np.exp(-eta * estimates)) / eta
-    b = max(s, r)
-    allowed = eta * ((arms - 1) * b**2 + min(s, r) ** 2) / 2 + gamma * (arms - 1) * b
+    b = max(sigma, r)
+    allowed = eta * ((arms - 1) * b**2 + min(sigma, r) ** 2) / 2 + gamma * (arms - 1) * b
     for arm in range(arms):
         bracket = excess + np.where(np.arange(arms) == arm, estimates, 0.0) - losses[arm]
         theta = 2 * gamma / (b * (1 + gamma + eta * b / 2))
@@ -111,45 +113,45 @@ def test_r1_r2_a_round_that_reveals_one_arm(seed):
 
 def test_r3_r4_a_round_of_exponential_weights():
     """The range of the losses (R3), the expected loss beside the mix, and its exponential moment (R4)."""
-    P, Q, s, r, e, eta, _, part = rounds_of_the_game()
-    eta, b, x = np.minimum(eta, 3), np.maximum(s, r), 10 * part
-    expected = P * s * e + Q * r
-    mix = -np.log(P * np.exp(-eta * s * e) + Q * np.exp(-eta * r)) / eta
-    assert largest(expected, mix + eta * np.maximum(s - r, r) ** 2 / 8) < 1e-9
+    P, Q, sigma, r, e, eta, _, part = rounds_of_the_game()
+    eta, b, x = np.minimum(eta, 3), np.maximum(sigma, r), 10 * part
+    expected = P * sigma * e + Q * r
+    mix = -np.log(P * np.exp(-eta * sigma * e) + Q * np.exp(-eta * r)) / eta
+    assert largest(expected, mix + eta * np.maximum(sigma - r, r) ** 2 / 8) < 1e-9
     assert largest(expected * -np.expm1(-b * eta) / (b * eta), mix) < 1e-9
-    assert largest(mean_exponential(P, Q, x * s * e, x * r), expected * np.expm1(x * b) / b) < 1e-9
-    assert largest(expected, mix + eta * np.maximum(s - r, r) ** 2 / 32) > 1e-3
+    assert largest(mean_exponential(P, Q, x * sigma * e, x * r), expected * np.expm1(x * b) / b) < 1e-9
+    assert largest(expected, mix + eta * np.maximum(sigma - r, r) ** 2 / 32) > 1e-3
 
 
-def known_round(P, Q, s, r, e, eta, gamma, cap):
+def known_round(P, Q, sigma, r, e, eta, gamma, cap):
     """The charge below, C of step 2, and the loss of the drawn side less its mix, if answered and if not."""
-    below = np.minimum(s * e / (gamma + P), cap / eta)
-    C = s * e - P * -np.expm1(-eta * below) / eta
+    below = np.minimum(sigma * e / (gamma + P), cap / eta)
+    C = sigma * e - P * -np.expm1(-eta * below) / eta
     mix_answered = -np.logaddexp(np.log(P) - eta * below, np.log(Q) - eta * r) / eta
     mix_abstained = -np.log1p(Q * np.expm1(-eta * r)) / eta
-    return below, C, s * e - mix_answered, r - mix_abstained
+    return below, C, sigma * e - mix_answered, r - mix_abstained
 
 
 def test_r5_a_round_against_abstaining():
-    """Steps 2 to 4: C bounds the loss beside the mix, 0 <= C <= s e, and P C <= s e (gamma + eta s e / 2).
+    """Steps 2 to 4: C bounds the loss beside the mix, 0 <= C <= sigma e, P C <= sigma e (gamma + eta sigma e / 2).
 
     Steps 5 and 6: one round of the supermartingale of R5 and its mean; a part of the bound is broken. Gamma may be
     0, and the cap of a charge 2, larger, or none; with 1/4, R5 is false.
     """
-    P, Q, s, r, e, eta, gammas, part = rounds_of_the_game()
+    P, Q, sigma, r, e, eta, gammas, part = rounds_of_the_game()
     x = np.minimum(10 ** (-4 + 6 * part), 50)
     assert largest(mean_exponential(P, Q, x * -r * Q, x * r * P), x**2 * r**2 / 8) < 1e-9  # Hoeffding
     for gamma, cap in product((0 * gammas, gammas), (0.25, 2.0, 10.0, np.inf)):
-        _, C, if_answered, if_abstained = known_round(P, Q, s, r, e, eta, gamma, cap)
+        _, C, if_answered, if_abstained = known_round(P, Q, sigma, r, e, eta, gamma, cap)
         assert largest(if_answered, C - r * Q + eta * r**2 / 2) < 1e-9
         assert largest(if_abstained, r * P + eta * r**2 / 2) < 1e-9
         assert largest(if_abstained, r * P + eta * r**2 / 16) > 1e-3
         assert largest(-C, 0 * C) < 1e-9
-        assert largest(C, s * e) < 1e-9
-        assert (largest(P * C, s * e * (gamma + eta * s * e / 2)) < 1e-9) == (cap >= 2)
+        assert largest(C, sigma * e) < 1e-9
+        assert (largest(P * C, sigma * e * (gamma + eta * sigma * e / 2)) < 1e-9) == (cap >= 2)
         moment = mean_exponential(P, Q, x * if_answered, x * if_abstained)
-        uncharged, charged = x * eta * r**2 / 2 + x**2 * r**2 / 8, (gamma + eta * s / 2) * np.expm1(x * s)
-        allowed, mean = eta * (s**2 + r**2) / 2 + gamma * s, P * if_answered + Q * if_abstained
+        uncharged, charged = x * eta * r**2 / 2 + x**2 * r**2 / 8, (gamma + eta * sigma / 2) * np.expm1(x * sigma)
+        allowed, mean = eta * (sigma**2 + r**2) / 2 + gamma * sigma, P * if_answered + Q * if_abstained
         assert largest(moment, uncharged + charged / 8) > 1e-3
         assert largest(mean, allowed / 2) > 1e-3
         if cap >= 2:
@@ -160,20 +162,20 @@ def test_r5_a_round_against_abstaining():
 def test_r6_a_round_against_any_arm():
     """Steps 7 to 9, of an arm above the cut and one below; half of the bound, or eight times the x, is broken.
 
-    No charge is capped if ``eta s <= 2 gamma``, as R6 demands; a tenth of it does not suffice.
+    No charge is capped if ``eta sigma <= 2 gamma``, as R6 demands; a tenth of it does not suffice.
     """
-    P, Q, s, r, e, eta, gamma, part = rounds_of_the_game()
+    P, Q, sigma, r, e, eta, gamma, part = rounds_of_the_game()
     for factor, holds in ((1, True), (8, False)):
-        x = factor * 2 * gamma / (s * (1 + gamma + eta * s / 2))
-        below, _, if_answered, if_abstained = known_round(P, Q, s, r, e, eta, gamma, np.inf)
-        allowed = x * (eta * (s**2 + r**2) / 2 + gamma * s) + x**2 * r**2 / 8
+        x = factor * 2 * gamma / (sigma * (1 + gamma + eta * sigma / 2))
+        below, _, if_answered, if_abstained = known_round(P, Q, sigma, r, e, eta, gamma, np.inf)
+        allowed = x * (eta * (sigma**2 + r**2) / 2 + gamma * sigma) + x**2 * r**2 / 8
         an_arm_above = mean_exponential(P, Q, x * if_answered, x * if_abstained)
-        an_arm_below = mean_exponential(P, Q, x * (if_answered + below - s * e), x * (if_abstained - s * e))
+        an_arm_below = mean_exponential(P, Q, x * (if_answered + below - sigma * e), x * (if_abstained - sigma * e))
         assert not holds or holds_and_is_sharp(an_arm_above, allowed)
         assert (largest(an_arm_below, allowed) < 1e-9) == holds
         assert largest(an_arm_below, allowed / 2) > 1e-3
     for factor, holds in ((1.0, True), (0.1, False)):
-        below = known_round(P, Q, s, r, e, eta, factor * eta * s / 2 * (1 + part), np.inf)[0]
+        below = known_round(P, Q, sigma, r, e, eta, factor * eta * sigma / 2 * (1 + part), np.inf)[0]
         assert (largest(eta * below, 2 + 0 * eta) < 1e-9) == holds
 
 
@@ -181,7 +183,7 @@ def test_r6_a_round_against_any_arm():
 def test_r5_the_sum_of_the_mixes_is_at_most_the_charge_of_any_arm(rates):
     """Step 1, pathwise, of the oracle: all wrong, mixed, and shifting records. Rates that grow break it."""
     rng, T, H, lam = np.random.default_rng(0), 2_000, 12, 40.0
-    thresholds, s = np.linspace(0, 1, H), lam / (1 + lam)
+    thresholds, sigma = np.linspace(0, 1, H), lam / (1 + lam)
     falling = np.sqrt(np.log(2) / (256 * (1 + np.arange(T) // 256)))
     eta = {"constant": np.full(T, 0.03), "falling": falling, "growing": 4 * falling[::-1]}[rates]
     prior, holds = np.array([*np.full(H - 1, 1 / (2 * (H - 1))), 1 / 2]), []
@@ -194,7 +196,7 @@ def test_r5_the_sum_of_the_mixes_is_at_most_the_charge_of_any_arm(rates):
             weights.learn(decision, answered, float(rng.random() >= right_of(t)))
             mixes -= np.log(p @ np.exp(-eta[t] * (weights.total - total))) / eta[t]
         holds.append((mixes <= weights.total - np.log(prior) / eta[-1] + 1e-9).all())
-        assert weights.total[-1] == pytest.approx(T * (1 - s + 0.1 * s))
+        assert weights.total[-1] == pytest.approx(T * (1 - sigma + 0.1 * sigma))
     assert all(holds) == (rates != "growing")
 
 
@@ -217,9 +219,10 @@ def test_r5_r6_the_bounds_by_hand():
     bounds = [learner.regret_bounds.best(larger, gamma, T, 1000, delta, alpha, lam) for delta in (0.05, 1.0)]
     assert bounds == pytest.approx((1448.4, 1323.0), abs=0.1)
     assert np.isnan(learner.regret_bounds.paper(eta, gamma, T, 1000, 0.05, alpha, lam))
-    s, r = 1 / 3, 1.025 / 1.5  # at lambda = 1/2; with a large gamma the best x is that of the two last terms alone
+    # at lambda = 1/2; with a large gamma the best x is that of the two last terms alone
+    sigma, r = 1 / 3, 1.025 / 1.5
     best = learner.regret_bounds.best(larger, np.ones(1), T, 1000, 0.05, alpha, 0.5)
-    others = np.log(2 * 999) / larger + T * (larger * (s**2 + r**2) / 2 + s)
+    others = np.log(2 * 999) / larger + T * (larger * (sigma**2 + r**2) / 2 + sigma)
     assert best == pytest.approx(others + 2 * r * np.sqrt(T * np.log(1000 / 0.05) / 8))
 
 
@@ -230,10 +233,10 @@ def test_r5_r6_the_bounds_by_hand():
 )
 def test_r_the_bounds_by_hand(name, H, lam, scale, falling):
     """R1, R2 and the theorems at multiples of the paper's rates; with lambda 1/2 an abstention costs more."""
-    T, delta, s = 30_000, 0.05, lam / (1 + lam)
-    r = 1 - s + 0.05 * s
-    least, b = sorted((s, r))
-    V, below, either = s**2 + r**2, s, s + r
+    T, delta, sigma = 30_000, 0.05, lam / (1 + lam)
+    r = 1 - sigma + 0.05 * sigma
+    least, b = sorted((sigma, r))
+    V, below, either = sigma**2 + r**2, sigma, sigma + r
     if name == "exp3-ix":
         V, below, either = (H - 1) * b**2 + least**2, (H - 1) * b, (H - 1) * b + least
     rates, rounds = rates_of_horizon(LEARNERS[name], T, H, falling, None, None), block_lengths(T)
@@ -243,7 +246,7 @@ def test_r_the_bounds_by_hand(name, H, lam, scale, falling):
     base, explored = np.log(H) / eta[-1] + rounds @ eta * V / 2, rounds @ gamma
     dearest = (b * (1 + gamma + eta * b / 2) / (2 * gamma)).max()
     assert best == pytest.approx(base + explored * max(b, below) + np.log(H / delta) * dearest)
-    cost = np.maximum(r * (1 + gamma + eta * r / 2), s * (gamma + eta * s / 2)) / (2 * gamma)
+    cost = np.maximum(r * (1 + gamma + eta * r / 2), sigma * (gamma + eta * sigma / 2)) / (2 * gamma)
     assert abstaining == pytest.approx(base + explored * below + np.log(1 / delta) * cost.max())
     mean, at_1_over_e = (
         explored * either + b * np.log(H) / (2 * gamma[-1]),
@@ -261,15 +264,15 @@ def test_r_the_bounds_by_hand(name, H, lam, scale, falling):
 
 @pytest.mark.parametrize("falling", [False, True])
 def test_r3_r4_the_bounds_by_hand(falling):
-    T, H, s, r = 30_000, 1000, 0.9, 0.145
+    T, H, sigma, r = 30_000, 1000, 0.9, 0.145
     (eta, _), rounds = rates_of_horizon(LEARNERS["ew"], T, H, falling, None, None), block_lengths(T)
     bounds = LEARNERS["ew"].regret_bounds
-    mean = s * (r * T + np.log(H) / eta[-1]) * eta[0] / -np.expm1(-s * eta[0])
-    likely = (mean * np.expm1(TILTS * s) / (TILTS * s) + np.log(20) / TILTS).min()
+    mean = sigma * (r * T + np.log(H) / eta[-1]) * eta[0] / -np.expm1(-sigma * eta[0])
+    likely = (mean * np.expm1(TILTS * sigma) / (TILTS * sigma) + np.log(20) / TILTS).min()
     for delta, losses in ((1.0, mean), (0.05, likely)):
         best, abstaining, _ = (bound(eta, eta, rounds, H, delta, 0.05, 9.0) for bound in bounds)
-        deviation = (s - r) * np.sqrt(T * np.log(1 / delta) / 2)
-        assert best == pytest.approx(np.log(H) / eta[-1] + (s - r) ** 2 * (rounds @ eta) / 8 + deviation)
+        deviation = (sigma - r) * np.sqrt(T * np.log(1 / delta) / 2)
+        assert best == pytest.approx(np.log(H) / eta[-1] + (sigma - r) ** 2 * (rounds @ eta) / 8 + deviation)
         assert abstaining == pytest.approx(min(best, losses - r * T))
     if not falling:
         by_theorem = np.sqrt(T * np.log(H) / 2) + np.sqrt(T * np.log(20) / 2)

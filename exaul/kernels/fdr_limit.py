@@ -1,9 +1,9 @@
 """An upper limit of the FDR of all answers, from audits of some, which holds at all times at once.
 
 Each answer is audited with probability c, whatever happened before. Let N be the number of audited answers that are
-found wrong, and G the number of wrong answers among the n answers so far. For every rate nu > 0, the number
+found wrong, and G the number of wrong answers among the n answers so far. For every rate v > 0, the number
 
-    exp(-nu N) (1 - p_0 k)^-(n - G) (1 - p_1 k)^-G        with k = 1 - exp(-nu)
+    exp(-v N) (1 - p_0 k)^-(n - G) (1 - p_1 k)^-G        with k = 1 - exp(-v)
 
 is a martingale that starts at 1, where p_0 and p_1 are the probabilities that a right and a wrong answer are
 audited and found wrong. So is its mean over a few rates, which with probability 1 - delta never reaches 1 / delta
@@ -29,7 +29,7 @@ STEPS = 50  # Newton steps at most; about six suffice
 class Mixture(NamedTuple):
     """Logarithms of the factors of each martingale of the mean, [MARTINGALES] each."""
 
-    found_wrong: NDArray[np.float64]  # nu: subtracted for each audited answer that is found wrong
+    found_wrong: NDArray[np.float64]  # v: subtracted for each audited answer that is found wrong
     right: NDArray[np.float64]  # ``-log(1 - p_0 k)`` >= 0: added for each right answer
     wrong: NDArray[np.float64]  # ``-log(1 - p_1 k)`` > right: added for each wrong answer
 
@@ -38,8 +38,8 @@ class Mixture(NamedTuple):
 def mixture(share: float, flips: tuple[float, ...]) -> Mixture:
     """Compute the factors of the martingales.
 
-    The rates are ``nu = log((1 - x (1 - y)) / ((1 - x) (1 - y)))`` with ``x = share (1 - r_0 - r_1)``, for
-    geometric y. Without flips, one is best if N falls short of its mean by a share y. Any rates give a valid limit.
+    The rates are ``v = log((1 - x (1 - y)) / ((1 - x) (1 - y)))`` with ``x = share (1 - r_0 - r_1)``, for geometric
+    y. Without flips, such a rate is best if N falls short of its mean by a share y. Any rates give a valid limit.
 
     Args:
         share: c in (0, 1], the probability that an answer is audited.

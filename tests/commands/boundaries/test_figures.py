@@ -203,7 +203,7 @@ def test_chosen_learners_and_cells_are_drawn_elsewhere(refused, monkeypatch):
     refused(["figures", "out", "--steps", "0.2", "--out", "x"], "--steps: 0.2 is not in out, which has 0.05; 0.1")
     refused(
         ["figures", "out", "--learners", "ew", "--out", "x"],
-        "--learners: ew is not in out, which has exaul, eta x 1; exaul, eta x 2; aci-rank, step 0.05; aci-rank, step",
+        "--learners: ew is not in out, which has exaul, eta x 1; exaul, eta x 2; aci-rank, step 0.05; aci-rank, ",
     )
     refused(["figures", "out", "--learners", "aci-rank, step 2", "--out", "x"], "; aci-rank, step 0.05; aci-rank, ")
     unused = ["figures", "out", "--learners", "aci-rank", "--eta-scales", "2", "--out", "x"]

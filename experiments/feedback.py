@@ -123,7 +123,7 @@ def _draw(tables: Tables) -> Figures:
             axes.plot(rows[column], heights, label=name, **style | {"linestyle": ""})
         for end in range(1, len(cases)):
             axes.axhline(end - 0.5, color="#d9d9d9", linewidth=0.6)
-        names = [fill(case, 28) for case in cases]
+        names = [fill(case, 28 if len(case) <= 28 else len(case) // 2 + 6) for case in cases]  # halves of a label
         axes.set(yticks=range(len(cases)), yticklabels=names, ylim=(len(cases) - 0.5, -0.5))
         axes.set_xlabel(label, fontsize=8)
         axes.tick_params(labelsize=8)

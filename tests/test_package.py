@@ -138,6 +138,7 @@ def test_the_citation_is_of_this_version():
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {exaul.__version__}\n" in text
     assert f"\nlicense: {PROJECT['license']}\n" in text
+    assert f"version = {{{exaul.__version__}}}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^  - (\w[\w ]+)$", text, re.MULTILINE) == PROJECT["keywords"]
 
 

@@ -210,7 +210,7 @@ def test_a_broken_lemma_is_status_1(monkeypatch, capsys):
         name = f"exaul.engine.results.{module}.lemma_holds"
         monkeypatch.setattr(name, lambda table: (table["learner"] != "exaul").to_numpy())
     assert main(["sweep", *SMALL]) == 1
-    assert "is BROKEN in 2 of 16 (exaul at alpha = 0.05: 2), the limit" in capsys.readouterr().err
+    assert "is BROKEN in 2 of 16 (exaul at alpha = 0.05: 2); the limit" in capsys.readouterr().err
 
 
 @pytest.mark.slow

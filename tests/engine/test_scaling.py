@@ -134,7 +134,7 @@ def test_a_figure_of_growth_has_bounds_and_logarithmic_axes():
             Table(rows).assign(regret_bound=bounds), "horizon", "regret", ["alpha"], "regret_bound"
         )
         said = " ".join(partly.get_supxlabel().split())
-        assert "where below $T$" in said
+        assert "drawn where below $T$" in said
         assert ("not drawn, since near $T$ or above" in said) == is_named
         lone = "A bound with a single point is not drawn: ew."
         assert (lone in said) != is_named

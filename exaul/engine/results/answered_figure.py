@@ -86,6 +86,7 @@ def answered_against_wrong(
     note = f"Mark: mean over trials; line: {MIDDLE} of the FDR. " * (trials["trial"].nunique() > 1)
     note += "Dashes: the target. " * named
     note += "Tick: the most that a threshold answers with an FDR up to $\\alpha$. " * (len(heights) > 2)
+    note += "best-fixed: the threshold of least loss. " * ("best-fixed" in set(trials["learner"]))
     note += _advice_note(best, ringed) + missing_note(trials, trials["inefficiency"] < 1)
     add_legend(figure, [] if named else panels, note)
     if named:

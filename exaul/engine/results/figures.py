@@ -56,7 +56,7 @@ ROWS = 4  # most rows of panels in a figure, so that it fits on a page (9 inches
 _PANEL_WIDTH, _SINGLE = 1.6, 3.3  # least inches of a panel in a row of several, and of one alone (that of a column)
 _WIDE_PANEL = 2.0  # inches of a panel from which on its title has larger letters
 _HEIGHTS = 2.2, 1.8  # inches of a panel, of one row and of several
-_LEAST_BAR, _ASIDE = 3, 2.5  # points: length of the shortest bar that is drawn, and between bars side by side
+_ASIDE = 3.5  # points between bars side by side
 _BESIDE = sorted(  # points from a dot to its name, the nearest first
     ((x, y) for x in (0, 9, -9, 25, -25, 50, -50) for y in range(-54, 55, 6)), key=lambda offset: np.hypot(*offset)
 )
@@ -203,17 +203,15 @@ def at_most_wide(inches: float) -> AbstractContextManager[None]:
 
 
 def end_bars(axes: Axes, bars: Sequence[tuple[float, float, Mapping[str, Any]]]) -> None:
-    """Draw bars (low, high, style) right of the axes, side by side where they overlap; none of a point or two."""
+    """Draw bars (low, high, style) with caps right of the axes, side by side where they overlap."""
     tops, beside = np.full(len(bars), -np.inf), axes.get_yaxis_transform()  # the highest point of each column
     for low, high, style in sorted(bars, key=itemgetter(0)):
         low, high = np.clip([low, high], *axes.get_ylim())
         bottom, top = axes.transData.transform([(1, low), (1, high)])[:, 1] * 72 / axes.figure.dpi
-        if top - bottom < _LEAST_BAR:
-            continue
-        number = np.argmax(bottom > tops)  # the first that is free
+        number = np.argmax(bottom > tops + 1)  # the first that is free
         tops[number] = top
         aside = ScaledTranslation((2 + _ASIDE * number) / 72, 0, axes.figure.dpi_scale_trans)
-        bar = {"color": style["color"], "linewidth": 0.9, "solid_capstyle": "butt"}
+        bar = {"color": style["color"], "linewidth": 0.9, "marker": "_", "markersize": 2.5}
         axes.plot([1, 1], [low, high], transform=beside + aside, clip_on=False, **bar)  # a layout leaves it room
 
 

@@ -54,7 +54,7 @@ SWEPT = {
 }
 AT_HORIZON = {"fdr": FDR, "answered": ANSWERED, "regret": REGRET}
 BOUNDS = {
-    "risk_bound": "limit on any sequence, the largest of the trials",
+    "risk_bound": "limit on any sequence (largest of the trials)",
     "regret_bound": "bound of the regret with probability {probability}",
     "mean_bound": "bound of the mean",
 }
@@ -206,7 +206,7 @@ def over_time(
     note += missing_note(drawn, stays, "Beyond the axis at $T$", at_end)
     note += missing_note(curves, curves[f"{curve}_mean"].notna())
     if dotted:
-        note += _bound_note(panels[0][0], drawn, dotted, where=", where below $t$")
+        note += _bound_note(panels[0][0], drawn, dotted, where=", drawn where below $t$")
     add_legend(figure, panels, note)
     return figure
 
@@ -307,7 +307,7 @@ def against(table: Table, swept: str, column: str, by: Sequence[str] = tuple(PAN
     note += missing_note(table, table[column].notna(), "With a regret of 0" if bound else "Without answers")
     if bound:
         is_cut = bool((table[bound] == np.inf).any())
-        where, known = ", where below $T$" * is_cut, table.dropna(subset=column)
+        where, known = ", drawn where below $T$" * is_cut, table.dropna(subset=column)
         note += _bound_note(panels[0][0], known, bound, where, bound_style)
         lone = plain(", ".join(dict.fromkeys(str(name) for _, name, line in means if line[bound].count() == 1)))
         note += f" A bound with a single point is not drawn: {lone}." * (bool(lone) and not are_apart)
@@ -428,7 +428,7 @@ def _bound_note(axes: Axes, rows: Table, bound: str, where: str, style: Mapping[
     """Add a bound, dotted or dashes, to the legend. Return what it is and where, and if learners have none."""
     meaning, names = BOUNDS[bound], rows["learner"].str.partition(", ")[0]
     if rows[bound].isna().all():
-        return f" No learner here has a proven {meaning.partition(',')[0].partition(' with')[0]}."
+        return f" No learner here has a proven {meaning.partition(' (')[0].partition(' with')[0]}."
     axes.plot([], [], color="#525252", label="proven bound", **style)
     shown = "Dash" if "marker" in style else "Dotted"
     note = f" {shown}: {meaning.format_map({'probability': '1 - delta'} | dict(rows.iloc[0]))}{where}"

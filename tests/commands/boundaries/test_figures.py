@@ -617,7 +617,7 @@ def test_a_bound_above_the_horizon_is_not_drawn_but_named():
         assert 0 < heights.max() < axes.get_ylim()[1] < 2 * 600
         said = " ".join(drawn[name].get_supxlabel().split())
         assert "; not drawn, since near $T$ or above: exp3-ix." in said.replace("; others have none", "")
-    assert " bound of the regret with probability 0.8, where below $T$; not drawn" in said
+    assert " bound of the regret with probability 0.8, drawn where below $T$; not drawn" in said
     assert said.endswith(
         " triviaqa-like, column score_own: 2 trials of 600 rounds, $\\alpha$ = 10%, $\\lambda$ = 24.49, $H$ = 20."
     )

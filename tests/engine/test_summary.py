@@ -93,7 +93,9 @@ def test_a_profile_is_called_synthetic_and_its_user_has_a_log():
     """A sample of the profile stands for a log, from which a second aci-rank starts; with a log there is none."""
     result = run(Sweep(**SMALL, alphas=(0.1,)))
     assert result.summary().startswith("synthetic profile triviaqa-like: 2 trials of 600 questions\n\n")
-    assert " The advice below starts from half of " in result.summary().split("\n* aci-rank-from-log ")[1]
+    said = result.summary().split("\n* aci-rank-from-log ")[1]
+    assert " The advice below starts from half of " in said
+    assert "at alpha = 0.1: use aci-rank-from-log, started from a log of your model; " in said  # by the same name
     named = result.trials.set_index("learner")["warm_start"].dropna()
     assert named.to_dict() == {"aci-rank-from-log": "1,000 drawn rows of triviaqa-like"}
     of_log = run(Sweep(**SMALL, alphas=(0.1,)), [EASY]).summary()

@@ -489,6 +489,12 @@ def test_figures_of_answers_mark_the_advised_learner_and_those_whose_fdr_misses_
         of_advised = next(x for x in axes.lines if x.get_label() == "aci-rank-from-log")
         assert {*ringed[0].get_xdata()} <= {*of_advised.get_xdata()}
         assert {*ringed[0].get_ydata()} <= {*of_advised.get_ydata()}
+    stepped = files.stack([result.trials, result.trials.query("learner == 'aci-rank-from-log'").assign(step=0.1)])
+    assert (
+        answered_figure.is_advised(stepped, best).sum() == 4
+    )  # of two trials at two alphas, at the step of programs
+    unstarted = sweep_figures.draw(result.trials.assign(warm_start=None), result.curves, 1, best)
+    assert "advised" not in [x.get_label() for x in unstarted["fdr"].axes[0].lines]  # no ring without a start
 
 
 def test_no_line_joins_two_values_and_bars_show_the_spread():

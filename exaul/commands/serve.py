@@ -84,8 +84,7 @@ def main(arguments: Mapping[str, Any]) -> int:
                 listed = ", ".join(f"{name} = {x}" for name, x in settings.items())
                 print(f"serving with {listed} at {address_of(listener)}", flush=True)
                 if gateway_flags is not None:  # while it serves: a model may hang, and clients may ask another
-                    question = ask_model(gateway_flags, service.log_scores)
-                    application.state.first_question = asyncio.create_task(question)
+                    application.state.first_question = asyncio.create_task(ask_model(gateway_flags, service))
 
             server = BoundedServer(application, announce, on_hangup=lambda: tokens and tokens.reload())
             server.run(sockets=[listener])

@@ -173,7 +173,8 @@ class Service(Abstainers):
             latest_figures = (row.get(f"{name}_since_start", row[name]) for name in ("fdr_observed", "observed"))
             row["fdr_interval"] = wilson_interval(*latest_figures)
         return {
-            "configuration": {name: self.configuration[name] for name in ("alpha", "learner", "audit")},
+            "configuration": {x: self.configuration[x] for x in ("alpha", "learner", "audit")}
+            | {"shadow": self.shadow},
             "fdr_limit": self.fdr_limit(),
             "total": self.count_keys(),
             "audits_open": self.open_audits(0)[0],

@@ -13,9 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 from fastapi import Body, FastAPI, Request
-from numpy.typing import NDArray
 from starlette.datastructures import State
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -31,7 +29,7 @@ from exaul.serving.http.errors import RequestFailed, error_reply, error_response
 from exaul.serving.http.handover import Handover
 from exaul.serving.http.settings import FALLBACK, WITHHELD_FORMS, GatewayFlags, logger
 from exaul.serving.http.upstream import BodyRefused, ClientHeaders, Upstream
-from exaul.serving.service import UNSCORED
+from exaul.serving.service import UNSCORED, Service
 
 COMMENT_SECONDS = 5.0  # between comments in a stream that waits, so that proxies and clients keep it open
 PROBE_SECONDS = 20.0  # for the question at the start
@@ -109,12 +107,13 @@ def add_gateway(application: FastAPI, flags: GatewayFlags) -> None:
             application.add_api_route(path, refuse, methods=["POST"], dependencies=allowed, include_in_schema=False)
 
 
-async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> None:
-    """Ask the model a first question. Log a sentence: its score beside ``log_scores`` [N], or why there is none."""
+async def ask_model(flags: GatewayFlags, service: Service) -> None:
+    """Ask the model a first question. Log a sentence: its score beside those of the log, or why there is none."""
     outcomes = {"answer": "shown undecided", "abstain": "withheld", "error": "refused with status 502"}
     upstream, headers = Upstream(flags.upstream, flags.upstream_key_variable, PROBE_SECONDS, True), dict[str, str]()
     model, answered = "".join(flags.models[:1]), ""
-    fate = f"such answers are {outcomes[flags.without_score]} (--without-score)"
+    fate = "such answers are "
+    fate += "shown (shadow mode)" if service.shadow else f"{outcomes[flags.without_score]} (--without-score)"
     replies = list[Reply]()  # to the calls of the score
 
     async def ask(body: Mapping[str, Any], sample: int = 0) -> Reply:
@@ -131,8 +130,8 @@ async def ask_model(flags: GatewayFlags, log_scores: NDArray[np.float64]) -> Non
             score = await scorer.score(request, scored_reply(completion), ask)
             if not math.isnan(score):
                 said = f"first question to {answered}: answered, with a score of {as_score(score):.4g}"
-                if len(log_scores):
-                    said += f" ({(log_scores < score).mean():.0%} of the log's scores are lower)"
+                if len(service.log_scores):
+                    said += f" ({(service.log_scores < score).mean():.0%} of the log's scores are lower)"
                 logger.warning(said)
                 return
         fault = f": the reply has {logprobs_fault(completion)}" if scorer.fields else ""

@@ -225,6 +225,7 @@ def test_what_is_done_without_a_score(stub, gate, rule, shadow, caplog):
         overview = json.loads(raw)
         assert overview["undecided"] == [counted]
         assert (overview["unscored"], overview["scored"]) == (len(UNSCORED), 0)
+        assert overview["configuration"]["shadow"] == shadow
         client.ask(QUESTION | {"logprobs": True, "user": "none"})
         assert client.ask(b"", "/v1/overview", "GET", if_none_match=headers["etag"])[0] == 200  # it has changed
 
@@ -265,7 +266,8 @@ def test_a_scoring_call_that_fails_is_told_counted_and_timed(stub, gate, caplog,
     assert calls == [f"model judge: the upstream replied with status 500 ({stub.url})"] * (status == 500)
     assert f"no score: a call for it failed: the upstream replied with status {status} (chatcmpl-" in line
     caplog.clear()
-    asyncio.run(ask_model(GatewayFlags(score="verbal", upstream=stub.url), np.empty(0)))
+    service = mock.Mock(log_scores=np.empty(0), shadow=False)
+    asyncio.run(ask_model(GatewayFlags(score="verbal", upstream=stub.url), service))
     said = "--score verbal: stub-1 answered a first question, but its answer could not be scored (the upstream"
     assert f"{said} replied with status {status}); such answers are withheld" in caplog.text
     assert KEY not in caplog.text
@@ -331,7 +333,8 @@ def test_a_model_is_asked_at_the_start(stub, monkeypatch, caplog, flags, reply, 
     monkeypatch.setattr(gateway_module, "PROBE_SECONDS", 0.3 if reply is None else 20)
     stub.rule = lambda asked, before: reply or StreamingResponse(drip())
     upstream = flags.get("upstream", "URL").replace("URL", stub.url)
-    asyncio.run(ask_model(GatewayFlags(**flags | {"upstream": upstream}), np.array([0.5, 1, 1, 1])))
+    service = mock.Mock(log_scores=np.array([0.5, 1, 1, 1]), shadow=False)
+    asyncio.run(ask_model(GatewayFlags(**flags | {"upstream": upstream}), service))
     (said,) = caplog.messages
     assert line.replace("URL", stub.url) in said
 
@@ -356,6 +359,8 @@ def test_a_server_that_listens_asks_its_model_and_says_if_the_score_is_another(
     with gate(learner="aci-rank") as client:
         client.json()
     stub.asked.clear()
+    assert main([*argv, "--score", "verbal"]) == 0
+    assert "such answers are shown (shadow mode); another --score may" in caplog.messages[-2]
     assert main([*argv, "--score", "p-true"]) == 0
     assert main([*argv, "--score", "exact", "--warm-start", str(log), "--log-score", "score_p_true"]) == 0
     assert f"upstream = {stub.url}, score = exact at http" in capsys.readouterr().out

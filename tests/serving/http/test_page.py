@@ -125,7 +125,7 @@ def test_rate_an_answer(tmp_path, serve, browser):
     service.count_undecided("", "score_failed", "abstain")
     warning = "document.getElementById('unscored').textContent"
     browser.wait(f"{warning}.startsWith('⚠ 3 of the latest 3 answers have no score')")
-    assert "--score verbal" in browser.evaluate(warning)
+    assert "restart with another --score (" in browser.evaluate(warning)  # right whatever runs
     for _ in range(27):
         service.decide(0.9, "billing")
     browser.wait(f"{warning} == ''")  # of 30 a tenth
@@ -207,6 +207,14 @@ def test_what_a_gateway_cannot_show_after_a_restart_is_not_rated_in_the_blind(tm
     restarted = "row => updateDecision(row, { ...latest.find(each => each.id == ID), text_lost: true })"
     browser.evaluate(f"({restarted.replace('ID', repr(new))})({row(new)})")
     assert browser.evaluate("document.querySelectorAll('#decisions button').length") == 2
+
+
+@pytest.mark.slow
+def test_shadow_mode_is_told(tmp_path, serve, browser):
+    browser.open(serve(app(tmp_path / "s.sqlite", alpha=0.1, shadow=True)))
+    said = "Shadow mode: every answer is shown, and nothing is decided. Target afterwards: at most 10.0% of the "
+    said += "shown answers wrong. aci-rank then learns from all feedback."
+    browser.wait(f"document.getElementById('summary').textContent == '{said}'")
 
 
 @pytest.mark.slow

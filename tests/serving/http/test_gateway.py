@@ -175,6 +175,8 @@ def test_what_is_no_text_is_not_decided(stub, gate, rules):
                 calls = [{"index": 0, "id": "c"}, {"index": 1, "id": "d"}]
                 assert events(raw)[1]["choices"][0]["delta"] == {"content": "let me see", "tool_calls": calls}
         assert client.questions() == 0
+        _, _, raw = client.ask(b"", "/v1/overview", "GET")
+        assert json.loads(raw)["unscored"] == 0  # what has no text needs no score
 
 
 NONE, OTHER, ABOVE = "no valid log-probabilities", "not match its text", "of which one is above 0 or no number"

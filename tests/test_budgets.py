@@ -10,11 +10,11 @@ from tests.processes import ROOT, python
 
 PRODUCT = "exaul", "experiments", "benchmarks", "examples"
 LIMITS = {  # what was reached; lower a number when it falls
-    "product lines": 27_638,
-    "test lines": 20_844,
-    "product tokens": 209_904,
-    "test tokens": 203_756,
-    "engine and commands, lines": 11_186,
+    "product lines": 27_644,
+    "test lines": 20_850,
+    "product tokens": 209_945,
+    "test tokens": 203_875,
+    "engine and commands, lines": 11_192,
     "engine and commands, files": 58,
     "exaul/kernels, lines": 4_501,
     "exaul/serving, lines": 4_791,

@@ -147,14 +147,17 @@ class Plan(RatingFlags, Layout):
             return float(f"{self.started(alpha)[1]:.3g}")  # as printed
         return self.coverage or COVERAGE
 
-    def advice_at(self, alphas: Sequence[float]) -> tuple[Container[float], str]:
-        """Return at which targets a sweep of the log advises ``aci-rank``, and its text; all without a log."""
+    def advice_at(self, alphas: Sequence[float]) -> tuple[Container[float], str, float]:
+        """Return at which targets a sweep of the log advises ``aci-rank``, its text, and the share of the first.
+
+        Without a log, these are all targets, an empty text and NaN.
+        """
         if self.warm_start is None:
-            return alphas, ""
+            return alphas, "", np.nan
         from exaul.engine.results import advice  # imports pandas
 
         table = advice.advice_table([self.inspected[0]], alphas)
-        return advice.advised(table), advice.describe(table, is_perfect=False)
+        return advice.advised(table), advice.describe(table, is_perfect=False), table["answered"].iloc[0]
 
     @property
     def case(self) -> GuaranteeCase:
@@ -223,7 +226,7 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
         )
         folder.write_new(plan.out, {"weeks": table}, {"weeks": draw_limits(table, plan.alpha, note)})
     share, lower_command, target = f"{probability:.4g}", "", plan.target_for(plan.alpha, per_day, audits_per_day)
-    advised, advice = plan.advice_at(sorted({plan.alpha, *(target or ())[:1]}))
+    advised, advice, expected_share = plan.advice_at([plan.alpha, *(target or ())[:1]])
     if target:
         lower, answered, lower_share = target
         lower_command = f"for a limit of {_exact(plan.alpha)} in {WEEKS} weeks, "
@@ -235,6 +238,9 @@ def show_audits(plan: Plan, per_day: int, audits_per_day: int) -> None:
                 f"alpha must be {lower}, which is not advised; with more audits a day, it may be larger"
             )
     expected = f"{'the advice' if advice else 'a sweep'} says what to expect"
+    if advice and plan.alpha in advised:
+        needed = min(1.0, audits_per_day / (per_day * expected_share))
+        advice += f"\nif so many are answered at alpha = {plan.alpha}, --audit {needed:.4g} gives as many audits"
     if advice:
         week = "--alphas", str(plan.alpha), "--horizon", str(7 * per_day), "--feedback-rate", share
         rated = str(plan.warm_start), *plan.as_flags(), "--warm-start", "0.5", "--learners", ACI_RANK

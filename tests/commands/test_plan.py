@@ -208,6 +208,10 @@ def test_a_start_from_a_log_is_planned_with_its_share_and_audits_are_for_what_it
     assert any(line.startswith("1  ") and line.split()[1:3] == ["5,915", "14"] for line in lines)
     assert any("if 84.5% of the questions are answered" in line for line in lines)
     assert start in lines
+    (expected,) = (line for line in lines if line.startswith("at alpha = 0.1: use aci-rank"))
+    (needed,) = (line for line in lines if line.startswith("if so many are answered at alpha = 0.1, --audit "))
+    share = float(expected.split("expect ")[1].split("%")[0]) / 100  # 81%, which is less than at first
+    assert float(needed.split()[10]) == pytest.approx(2 / (1000 * share), rel=0.01)
     lines, _ = printed(f"{flags} 2 --coverage 0.3 --correct correct", capsys)
     assert lines[-1].endswith(f" --audit 0.006667 --warm-start {log} --log-correct correct --state state.sqlite")
     assert any("if 30% of the questions are answered" in line for line in lines)
@@ -235,8 +239,8 @@ def test_the_command_for_a_limit_is_of_an_advised_alpha(tmp_path, capsys):
     assert lines[-1].startswith("for a limit of 20% in 26 weeks, alpha must be 0.181, which is not advised; ")
     assert [line.split()[3] for line in lines if line.startswith("  exaul serve ")] == ["0.2"]
     assert [line[:28] for line in lines if "aci-rank, started" in line] == [
-        "at alpha = 0.181: no advice.",
         "at alpha = 0.2: use aci-rank",
+        "at alpha = 0.181: no advice.",
     ]
     assert not any("0.2 is not advised" in line for line in lines)
     lines, _ = printed(f"{flags} 0.181", capsys)

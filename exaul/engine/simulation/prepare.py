@@ -225,8 +225,8 @@ def _load_learners(sweep: Sweep, is_adaptive: bool, is_profile: bool) -> dict[st
     names = sweep.learners or (*registry.DEFAULT_LEARNERS, *([registry.FROM_LOG] if from_log else []))
     if registry.FROM_LOG in names and not from_log:
         raise BadInput(
-            f"learners: {registry.FROM_LOG} found; it starts from a sample of a built-in profile; elsewhere, "
-            "aci-rank starts from --warm-start"
+            f"learners: {registry.FROM_LOG} found; it starts from a sample of a built-in profile; to start from "
+            "a log, choose aci-rank with --warm-start LOG, or --warm-start 0.5 for half of the log that is played"
         )
     learners = {name: registry.resolve("learners", name) for name in names}
     if not is_adaptive:

@@ -301,3 +301,7 @@ def test_with_imperfect_feedback_it_promises_nothing():
     assert "at alpha = 0.1: use aci-rank" in late
     assert "rated at once and correctly, unlike here" in late
     assert "unlike" not in at_once
+    assert ("--audit" in late.split("as a service")[1].splitlines()[1]) is False
+    rare = run(Sweep(**sweep, feedback_rate=0.25), [log]).summary()  # as by audits, which are to be begun with
+    assert " --audit 0.25 " in rare.split("as a service:\n")[1].splitlines()[0]
+    assert "--audit SHARE cannot be changed later." in rare

@@ -201,8 +201,9 @@ def describe_use(sweep: Sweep, alphas: Sequence[float]) -> str:
     chosen = f", with alpha = {' or '.join(f'{x:g}' for x in alphas)}" * (len(alphas) > 1)
     arguments = {"alpha": alpha, "warm_start": log} | sweep.changed
     program = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    service = f"as a service{chosen}:\n{COMMAND}{sweep.as_service(alpha, log)}"
-    later = f"{sweep.upstream_hint}. --audit SHARE cannot be added later."
+    is_part, share = sweep.feedback_rate < 1, f"{sweep.feedback_rate:g}"  # of the answers is rated, as by audits
+    service = f"as a service{chosen}:\n{COMMAND}{sweep.as_service(alpha, log, *['--audit', share] * is_part)}"
+    later = f"{sweep.upstream_hint}. --audit SHARE cannot be {'changed' if is_part else 'added'} later."
     return f"in a program{chosen}:\n{COMMAND}Abstainer({program})\n{service}\n{later}"
 
 

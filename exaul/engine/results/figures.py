@@ -69,7 +69,7 @@ ROUND = [1, 2, 5, 10]  # the digits of ticks
 MIDDLE = "middle 90%"  # of the trials, from the 5th to the 95th percentile
 MARKS: dict[str, tuple[tuple[str, ...], str, float, str]] = {  # by column: in figures of what, marker, size, label
     "advised": (("answered", "fdr"), "o", 8, "advised"),
-    "misses": (("answered",), "x", 5, f"FDR above $\\alpha$ + {FDR_TOLERANCE:.0%}"),
+    "misses": (("answered",), "x", 5, f"FDR at $T$ above $\\alpha$ + {FDR_TOLERANCE:.0%}"),
 }
 
 

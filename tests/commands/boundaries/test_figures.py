@@ -485,7 +485,7 @@ def test_figures_of_answers_mark_the_advised_learner_and_those_whose_fdr_misses_
         assert ringed
         has_crosses = name.startswith("answered")
         assert len(missing) == len(crossed) * has_crosses
-        assert legend[-1 - has_crosses :] == ["advised", "FDR above $\\alpha$ + 1%"][: 1 + has_crosses]
+        assert legend[-1 - has_crosses :] == ["advised", "FDR at $T$ above $\\alpha$ + 1%"][: 1 + has_crosses]
         of_advised = next(x for x in axes.lines if x.get_label() == "aci-rank-from-log")
         assert {*ringed[0].get_xdata()} <= {*of_advised.get_xdata()}
         assert {*ringed[0].get_ydata()} <= {*of_advised.get_ydata()}

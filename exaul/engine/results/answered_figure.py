@@ -10,7 +10,6 @@ from exaul.engine.results.figures import (
     ANSWERED,
     FDR,
     MIDDLE,
-    NARROW,
     PANEL,
     TARGET,
     TARGET_STYLE,
@@ -29,6 +28,7 @@ from exaul.engine.results.text_table import plain
 from exaul.kernels.learners.aci_rank import STEP
 
 _NAMED = 90  # most characters of the names beside the dots of one panel; beyond that there is a legend (chosen)
+_NARROW = 1.7  # inches, up to which a panel has no room for a label of one long line (chosen)
 CEILING = "best threshold at $\\alpha$"  # which answers most with an FDR of at most alpha
 
 
@@ -72,7 +72,7 @@ def answered_against_wrong(
             dots[CEILING] = alpha, ceiling
             heights.append(ceiling)
         axes.axvline(alpha, label=TARGET, zorder=0, **TARGET_STYLE)
-        is_wide = axes.bbox.width / figure.dpi > NARROW
+        is_wide = axes.bbox.width / figure.dpi > _NARROW
         broken = FDR if is_wide else FDR.replace(", of", ", of\n")  # else it runs into the next panel's
         left = fdr_start(min(fdrs), max(fdrs))
         spans.append((left, max(fdrs) + 0.08 * (max(fdrs) - left)))

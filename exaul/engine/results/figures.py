@@ -50,7 +50,6 @@ _STYLES = (
 )
 _FILLS = "full", "none", "left", "right", "top", "bottom"  # of the markers of a learner's rates
 TARGET_STYLE: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-NARROW = 1.7  # inches, up to which a panel has room for neither a note nor a label of one long line (chosen)
 DPI = 200  # dots per inch of PNG files (this and the next numbers are chosen)
 ROWS = 4  # most rows of panels in a figure, so that it fits on a page (9 inches)
 _PANEL_WIDTH, _SINGLE = 1.6, 3.3  # least inches of a panel in a row of several, and of one alone (that of a column)
